@@ -1,0 +1,1 @@
+"""Triton kernels, their references and launch tables. Imports without triton."""

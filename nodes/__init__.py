@@ -1,0 +1,1 @@
+"""ROS 2 nodes: thin edges around the library. Each module guards the rclpy import."""

@@ -1,0 +1,1 @@
+"""Pure functions from a saved Run to results: same Run, same answer."""

@@ -1,0 +1,37 @@
+"""Backends: a literal table, imported on use. A new backend is one file, one line here, one test."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+from robot_perf.backends.protocol import Runner
+from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
+from robot_perf.specs import PolicySpec
+
+BACKENDS: dict[str, str] = {
+    "python": "robot_perf.backends.python",
+    "onnxruntime": "robot_perf.backends.onnxruntime",
+    "eager": "robot_perf.backends.eager",
+    "compile": "robot_perf.backends.compile",
+}
+
+
+def backend_module(name: str) -> ModuleType:
+    """The module of a backend. Raises UsageError with the allowed names."""
+    if name not in BACKENDS:
+        raise UsageError(f"backend {name!r} is unknown", why=f"Known: {', '.join(BACKENDS)}.")
+    return importlib.import_module(BACKENDS[name])
+
+
+def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
+    """A loaded runner. Raises BackendUnavailableError or PolicyError; never another backend's runner."""
+    module = backend_module(name)
+    if reason := module.unavailable():
+        raise BackendUnavailableError(f"backend {name} can't run here", why=reason)
+    if reason := module.takes(policy):
+        raise PolicyError(f"{policy.name}: backend {name} can't take it", why=reason)
+    runner: Runner = module.load(policy, options)
+    return runner

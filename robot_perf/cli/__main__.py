@@ -1,0 +1,89 @@
+"""`robot-perf`: loads one command, turns our errors into one message and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+import typer
+from typer.core import TyperGroup
+
+from robot_perf import __version__
+from robot_perf.cli import COMMANDS
+from robot_perf.errors import ExitCode, RobotPerfError
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands from the table without importing them; imports the one that is run."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Command names in the table's order."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A stub that carries the help line; `resolve_command` brings the real one."""
+        if cmd_name not in COMMANDS:
+            return None
+        return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name][1], short_help=COMMANDS[cmd_name][1])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The real command, imported now."""
+        name, stub, rest = super().resolve_command(ctx, args)
+        if name is None or stub is None:
+            return name, stub, rest
+        return name, load_command(name), rest
+
+
+def load_command(name: str) -> click.Command:
+    """The click command of a table entry: the module's `app` (a group of commands) or its function `command`."""
+    module = importlib.import_module(COMMANDS[name][0])
+    app = getattr(module, "app", None)
+    if app is None:
+        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+        app.command(name=name, help=COMMANDS[name][1] + "\n\n" + (module.command.__doc__ or ""))(module.command)
+    command: click.Command = typer.main.get_command(app)
+    command.name = name
+    return command
+
+
+root = typer.Typer(
+    cls=LazyGroup,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    help="Runs a robot's policy as the robot will and says, with stated confidence, whether it keeps its deadline.",
+)
+
+
+@root.callback(invoke_without_command=False)
+def _root(
+    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback behind an error message."),
+) -> None:
+    if version:
+        typer.echo(f"robot-perf {__version__}")
+        raise typer.Exit
+    if debug:
+        os.environ["ROBOT_PERF_DEBUG"] = "1"
+
+
+def main(argv: list[str] | None = None) -> Any:
+    """Entry point of the console script."""
+    try:
+        root(args=argv, prog_name="robot-perf")
+    except RobotPerfError as error:
+        if os.environ.get("ROBOT_PERF_DEBUG"):
+            raise
+        sys.stderr.write(f"robot-perf: {error}\n")
+        sys.exit(int(error.exit_code))
+    except BrokenPipeError:
+        # `robot-perf … | head`: the reader has what it wanted; the interpreter must not complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(int(ExitCode.PASS))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""Options and small actions that several commands share. Printing and files are the command line's alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from robot_perf.errors import UsageError
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="Output file; '-' for stdout. Never overwritten without --force.")]
+
+
+def emit_json(document: Any) -> None:
+    """One JSON document on stdout. Infinity and NaN have no place in JSON: they are an error here, not `Infinity`."""
+    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def finite(value: float | None) -> float | None:
+    """None for a value that JSON can't hold."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def write_output(path: Path, text: str | bytes, *, force: bool) -> None:
+    """Writes a report; '-' is stdout. Raises UsageError instead of overwriting or of writing into a missing folder."""
+    if str(path) == "-":
+        if isinstance(text, bytes):
+            sys.stdout.buffer.write(text)
+        else:
+            sys.stdout.write(text)
+        return
+    check_output(path, force=force)
+    if isinstance(text, bytes):
+        path.write_bytes(text)
+    else:
+        path.write_text(text, encoding="utf-8")
+
+
+def check_output(path: Path, *, force: bool) -> None:
+    """Refuses an output before the work starts rather than after it."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", do="Name a file in it.")
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", do="Choose another name or add --force.")
+    if not path.absolute().parent.is_dir():
+        raise UsageError(f"{path}: the folder {path.absolute().parent} does not exist", do="Create it first.")

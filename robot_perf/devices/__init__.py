@@ -1,0 +1,1 @@
+"""The device table, from configs/devices: what vendors say, each number with its source."""

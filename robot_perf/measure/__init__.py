@@ -1,0 +1,1 @@
+"""The measured half: worker, loop, step, and the conductor that watches them."""

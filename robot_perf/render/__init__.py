@@ -1,0 +1,1 @@
+"""Results to text, HTML, markdown, JSON and JUnit: functions that return strings or figures."""

@@ -1,0 +1,1 @@
+"""Statistics on plain arrays: percentiles, bounds, tests. Pure; numpy and scipy only."""

@@ -1,0 +1,1 @@
+"""What a person asks for, composed of the two halves: deadline, bench, profile, …"""

@@ -1,0 +1,119 @@
+"""People's units. Inside the program there are only integer nanoseconds and bytes.
+
+Rates and periods are exact: `83.3` Hz is the rational 833/10, and its period is rounded once, to a whole nanosecond.
+"""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from robot_perf.errors import UsageError
+
+__all__ = [
+    "GB",
+    "GIB",
+    "MS",
+    "MIB",
+    "NS_PER_S",
+    "US",
+    "format_bytes",
+    "format_count",
+    "format_duration",
+    "format_ms",
+    "format_probability",
+    "format_us",
+    "parse_duration_ns",
+    "period_ns",
+]
+
+US = 1_000
+MS = 1_000_000
+NS_PER_S = 1_000_000_000
+GB = 10**9
+GIB = 2**30
+MIB = 2**20
+
+_DURATION = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|µs|ms|s|m|min|h)?\s*$")
+_SCALE_NS = {"ns": 1, "us": US, "µs": US, "ms": MS, "s": NS_PER_S, "m": 60 * NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+
+
+def period_ns(rate_hz: Fraction | float | str) -> int:
+    """Period of a rate in whole ns, rounded to nearest. Raises UsageError unless 0 < rate <= 1e6 Hz."""
+    try:
+        rate = Fraction(str(rate_hz)) if isinstance(rate_hz, float) else Fraction(rate_hz)
+    except (ValueError, ZeroDivisionError, OverflowError) as error:
+        raise UsageError(f"rate {rate_hz!r} is not a number of Hz", do="Give a rate such as --rate 50 or --rate 83.3.") from error
+    if not 0 < rate <= 1_000_000:
+        raise UsageError(f"rate {rate_hz} Hz is out of range", why="Allowed: above 0, at most 1,000,000 Hz.")
+    return round(NS_PER_S / rate)
+
+
+def parse_duration_ns(text: str, *, default_unit: str = "s") -> int:
+    """Nanoseconds of a duration such as `90`, `1.5s`, `250ms`, `30m`. A bare number is in `default_unit`."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise UsageError(f"{text!r} is not a duration", do="Write a number and one of ns, us, ms, s, m, h: for example 90s or 30m.")
+    return round(Fraction(match[1]) * _SCALE_NS[match[2] or default_unit])
+
+
+def format_us(ns: float) -> str:
+    """Microseconds with three significant digits or whole, without the unit."""
+    return _significant(ns / US)
+
+
+def format_ms(ns: float) -> str:
+    """Milliseconds with two decimals at least, without the unit."""
+    value = ns / MS
+    return f"{value:.2f}" if abs(value) >= 0.1 or value == 0 else f"{value:.4f}"
+
+
+def format_duration(ns: float) -> str:
+    """A duration in the largest unit that keeps it above one: `1 min 0 s`, `59.9 s`, `4.10 ms`, `31.0 µs`."""
+    if ns < 0:
+        return f"-{format_duration(-ns)}"
+    seconds = ns / NS_PER_S
+    if seconds >= 3600:
+        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
+    if seconds >= 60:
+        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    if seconds >= 1:
+        return f"{seconds:.1f} s"
+    if ns >= MS:
+        return f"{ns / MS:.2f} ms"
+    return f"{ns / US:.1f} µs" if ns >= US else f"{ns:.0f} ns"
+
+
+def format_bytes(count: float) -> str:
+    """Bytes in decimal and, from 1 MB on, binary units: `16.06 GB (14.96 GiB)`."""
+    if count < 1_000_000:
+        return f"{count / 1000:.1f} kB" if count >= 1000 else f"{count:.0f} B"
+    if count < GB:
+        return f"{count / 1e6:.2f} MB ({count / MIB:.2f} MiB)"
+    return f"{count / GB:.2f} GB ({count / GIB:.2f} GiB)"
+
+
+def format_count(count: int) -> str:
+    """A whole number with thousands separators."""
+    return f"{count:,}"
+
+
+def format_probability(value: float) -> str:
+    """A probability in plain decimals with three significant digits; never in scientific notation above 1e-9."""
+    if value == 0:
+        return "0"
+    digits = 3
+    text = f"{value:.12f}"
+    leading = len(text.split(".")[1]) - len(text.split(".")[1].lstrip("0"))
+    return f"{value:.{min(12, leading + digits)}f}".rstrip("0").rstrip(".")
+
+
+def _significant(value: float, digits: int = 3) -> str:
+    if value == 0:
+        return "0"
+    magnitude = len(str(int(abs(value))))
+    if magnitude >= digits:
+        return f"{value:,.0f}"
+    if abs(value) < 1:
+        return f"{value:.{digits - 1}f}"
+    return f"{value:.{digits - magnitude}f}"
