@@ -1,0 +1,229 @@
+"""Starts the measured process, watches its step map from outside, and makes a Run of whatever it left.
+
+The conductor shares nothing with the loop but the map: it sleeps, looks, and copies. A worker that raises, hangs, crashes
+the interpreter or is killed loses no completed step.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.measure.drain import Drain
+from robot_perf.measure.flush import DiskCopy
+from robot_perf.measure.order import WorkOrder
+from robot_perf.run.assemble import run_from_map
+from robot_perf.run.columns import STEP_COLUMNS, stage_column
+from robot_perf.run.maps import MAP_FOLDER
+from robot_perf.run.model import Run
+from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
+from robot_perf.specs import to_json
+
+_LOOK_S = 0.1
+_CLOCK_S = 1.0
+_GRACE_S = 5.0
+
+Progress = Callable[[StepMap], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A measurement to start. `conditions` is what is known before: budget, host, argv, …
+
+    `disk_copy` receives the map's new rows every `flush_s`; `hang_s` is how long one step may take before the worker is
+    taken for hung (never less than 20 periods).
+    """
+
+    order: WorkOrder
+    conditions: dict[str, Any]
+    python: str = sys.executable
+    disk_copy: Path | None = None
+    flush_s: float = 10.0
+    hang_s: float = 20.0
+
+
+def measure(plan: Plan, on_progress: Progress | None = None) -> Run:
+    """Runs the plan to its end, whatever that is, and returns the Run.
+
+    Raises the worker's own RobotPerfError (exit 2) when the policy could not be loaded: then there is nothing to save.
+    """
+    loop = plan.order.loop
+    stages = tuple(stage_column(s.name) for s in plan.order.policy.stages)
+    path = map_path(plan.order.policy.name, plan.disk_copy)
+    request = {**plan.conditions, "loop": to_json(loop), "policy": to_json(plan.order.policy)}
+    stepmap = StepMap.create(path, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
+    stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
+    keep = False
+    try:
+        run, keep = _Conduct(plan, stepmap, on_progress).run()
+    finally:
+        stepmap.close()
+        if not keep:
+            path.unlink(missing_ok=True)
+    return run
+
+
+def map_path(name: str, beside: Path | None) -> Path:
+    """Where a new map goes: memory where there is some, else beside the Run (a disk map takes a fault a page after write-back)."""
+    folder = MAP_FOLDER
+    try:
+        folder.mkdir(mode=0o1777, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable:
+        folder = beside.parent if beside is not None else Path(tempfile.gettempdir())
+        folder.mkdir(parents=True, exist_ok=True)
+    safe = "".join(c if c.isalnum() or c in "-." else "_" for c in name)[:60]
+    return folder / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{time.monotonic_ns() % 1_000_000:06d}-{safe}.map"
+
+
+class _Conduct:
+    def __init__(self, plan: Plan, stepmap: StepMap, on_progress: Progress | None) -> None:
+        self.plan, self.map, self.on_progress = plan, stepmap, on_progress
+        self.samples: list[tuple[int, int]] = []
+        self.asked_to_stop: str | None = None
+        self.hung: str | None = None
+
+    def run(self) -> tuple[Run, bool]:
+        """The Run, and whether the map must stay on disk because nothing else holds its steps."""
+        restore = [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if _main_thread() else []
+        try:
+            with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-") as order_file:
+                process = self._start(order_file)
+                drain = Drain(process)
+                self._watch(process)
+                printed = drain.finish()
+        finally:
+            for number, handler in restore:
+                signal.signal(number, handler)
+        return self._assemble(process, printed), False
+
+    def _start(self, order_file: Any) -> subprocess.Popen[bytes]:
+        import json
+
+        environment = dict(os.environ)
+        # The worker may be another interpreter, which knows nothing of where this package lies.
+        package_parent = str(Path(__file__).resolve().parents[2])
+        environment["PYTHONPATH"] = os.pathsep.join(p for p in (package_parent, environment.get("PYTHONPATH", "")) if p)
+        order = replace(self.plan.order, map_path=str(self.map.path), conductor_pid=os.getpid(), spawned_ns=time.monotonic_ns())
+        json.dump(to_json(order), order_file)
+        order_file.flush()
+        try:
+            # A session of its own: the terminal's Ctrl-C reaches the conductor alone, which then asks the worker to end.
+            return subprocess.Popen(
+                [self.plan.python, "-m", "robot_perf.measure.worker", order_file.name],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RobotPerfError(f"the interpreter {self.plan.python} can't be started", detail=str(error)) from None
+
+    def _signalled(self, number: int, _frame: object) -> None:
+        self.asked_to_stop = signal.Signals(number).name
+
+    def _watch(self, process: subprocess.Popen[bytes]) -> None:
+        copy = DiskCopy(self.map, self.plan.disk_copy) if self.plan.disk_copy is not None else None
+        next_clock = next_flush = time.monotonic()
+        asked_at: float | None = None
+        while process.poll() is None:
+            now = time.monotonic()
+            if now >= next_clock:
+                self.samples.append((time.monotonic_ns(), time.time_ns()))
+                next_clock = now + _CLOCK_S
+            if copy is not None and now >= next_flush:
+                copy.update()
+                next_flush = now + self.plan.flush_s
+            if self.on_progress is not None:
+                self.on_progress(self.map)
+            self._look_for_hang(process)
+            if (self.asked_to_stop or self.hung) and asked_at is None:
+                process.terminate()
+                asked_at = now
+            elif asked_at is not None and now - asked_at > _GRACE_S:
+                process.kill()
+            self._sleep(process)
+        if self.on_progress is not None:
+            self.on_progress(self.map)
+        if copy is not None:
+            copy.remove()
+
+    @staticmethod
+    def _sleep(process: subprocess.Popen[bytes]) -> None:
+        try:
+            process.wait(_LOOK_S)
+        except subprocess.TimeoutExpired:
+            return
+
+    def _look_for_hang(self, process: subprocess.Popen[bytes]) -> None:
+        if self.hung or self.map[Word.PHASE] not in (Phase.WARMUP, Phase.RUNNING):
+            return
+        row = self.map.row_in_flight()
+        if row is None:
+            return
+        limit_ns = max(int(self.plan.hang_s * 1e9), 20 * self.plan.order.loop.period_ns)
+        elapsed = time.monotonic_ns() - row["start_ns"]
+        if elapsed > limit_ns:
+            where = "warm-up" if self.map[Word.PHASE] == Phase.WARMUP else f"step {row['step']:,}"
+            self.hung = f"the policy hung: {where} had not returned after {elapsed / 1e9:.0f} s"
+
+    def _assemble(self, process: subprocess.Popen[bytes], printed: dict[str, Any]) -> Run:
+        report = self.map.report
+        if "error" in report:
+            error = report["error"]
+            known = RobotPerfError(error["what"], why=error["why"], do=error["do"], detail=error["detail"])
+            known.exit_code = ExitCode(error["exit_code"])
+            raise known
+        code = process.returncode
+        phase = self.map[Word.PHASE]
+        state = self._why_unfinished(code, phase, report)
+        if phase in (Phase.CREATED, Phase.LOADING) and not self.asked_to_stop:
+            raise RobotPerfError(
+                f"{self.plan.order.policy.name}: {state or 'the worker ended before the policy was loaded'}",
+                why="Its last output: " + printed["stderr_tail"].strip().splitlines()[-1][:300] if printed["stderr_tail"].strip() else "",
+                do="See the whole output with --debug." if printed["stderr_tail"].strip() else "",
+            )
+        extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": []}
+        if "failure" in report:
+            extra["invalid"].append(f"the policy raised {report['failure']['error']}")
+        if self.hung:
+            extra["invalid"].append(self.hung)
+        return run_from_map(self.map, state=state, extra=extra)
+
+    def _why_unfinished(self, code: int, phase: int, report: dict[str, Any]) -> str | None:
+        reached, steps = max(self.map[Word.NEXT_STEP], 0), self.plan.order.loop.steps
+        where = "in warm-up" if phase < Phase.RUNNING or self.map[Word.ORIGIN] < 0 else f"after {min(reached, steps):,} of {steps:,} releases"
+        if phase in (Phase.CREATED, Phase.LOADING):
+            where = "while the policy was loading"
+        if self.hung:
+            return f"stopped {where}: {self.hung}"
+        if self.asked_to_stop and (code != 0 or reached < steps):
+            return f"interrupted by {self.asked_to_stop} {where}"
+        if "failure" in report:
+            return f"the policy raised {where}: {report['failure']['error']}"
+        if code < 0:
+            return f"the measured process died of {signal.Signals(-code).name} {where}"
+        if code != 0:
+            return f"the measured process ended with exit code {code} {where}"
+        if phase != Phase.DONE:
+            # os._exit(0) inside a policy: no signal, no exception, no last word.
+            return f"the policy ended the measured process {where}"
+        return None
+
+
+def _main_thread() -> bool:
+    import threading
+
+    return threading.current_thread() is threading.main_thread()

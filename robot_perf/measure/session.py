@@ -1,0 +1,134 @@
+"""A measurement inside the worker: warm up, check the truth, settle the machine, run the window, read back what happened."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from robot_perf.backends.protocol import Runner
+from robot_perf.errors import UsageError
+from robot_perf.measure.clock import Clock
+from robot_perf.measure.collector import CollectorMode, Collections
+from robot_perf.measure.loop import run_window
+from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.realtime import RealTimeSettings
+from robot_perf.measure.recorder import Recorder, host_noise
+from robot_perf.measure.step import OutputWatch, make_step
+from robot_perf.measure.warmup import MINIMUM, settled, steady_from, warmup_limit
+from robot_perf.policies.observations import Observations, check_outputs
+from robot_perf.run.stepmap import Phase, StepMap, Word
+
+
+class Session:
+    """One measurement with a loaded runner. `run` fills the map and the report."""
+
+    def __init__(
+        self,
+        order: WorkOrder,
+        stepmap: StepMap,
+        report: dict[str, Any],
+        runner: Runner,
+        observations: Observations,
+        clock: Clock,
+        stop: list[bool],
+    ) -> None:
+        self.order, self.loop = order, order.loop
+        self.stepmap, self.report = stepmap, report
+        self.runner, self.observations = runner, observations
+        self.clock, self.stop = clock, stop
+        if runner.spec.action is None:
+            raise UsageError(f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION.")
+        self.watch = OutputWatch(runner.spec.action)
+
+    def run(self) -> None:
+        """Warm-up, truth gate, window."""
+        with Collections() as collections:
+            recorder = Recorder(self.stepmap, host_noise(collections.total_ns))
+            step = make_step(self.runner, self.observations, recorder, self.clock, self.watch)
+            self.stepmap[Word.PHASE] = Phase.WARMUP
+            self._warm_up(recorder, step)
+            self._gate()
+            if self.stop[0]:
+                return
+            real_time = RealTimeSettings(self.loop.real_time)
+            try:
+                with CollectorMode(self.loop.gc):
+                    real_time.apply()
+                    self.report["real_time"] = real_time.effective()
+                    self._window(recorder, step, collections)
+            finally:
+                real_time.restore()
+
+    def _warm_up(self, recorder: Recorder, step: Any) -> None:
+        limit = min(warmup_limit(self.loop.period_ns, self.loop.warmup_max), self.loop.warmup_max)
+        minimum = min(max(self.loop.warmup_min, MINIMUM), limit)
+        durations: list[int] = []
+        steady = False
+
+        def timed(k: int, release_ns: int, wake_ns: int) -> tuple[int, int]:
+            start, end = step(k, release_ns, wake_ns)
+            durations.append(end - start)
+            return start, end
+
+        before = dict(self.runner.counters())
+        while len(durations) < limit and not steady and not self.stop[0]:
+            chunk = min(minimum if not durations else 10, limit - len(durations))
+            run_window(self.loop, self.clock.now() + self.loop.period_ns, timed, recorder, self.clock, self.stop, steps=chunk)
+            now = dict(self.runner.counters())
+            # A compile, capture or re-tuning in the last calls means that it is not over, however steady the durations.
+            steady = now == before and settled(durations)
+            before = now
+        self.stepmap.truncate_warmup_numbers(self.stepmap[Word.COMMITTED])
+        self.stepmap[Word.WARMUP_ROWS] = self.stepmap[Word.COMMITTED]
+        self.report["warmup"] = {"calls": len(durations), "settled": steady, "steady_from_call": steady_from(durations)}
+        if not steady:
+            self.report["notes"].append(f"warm-up did not settle within {len(durations)} calls; the run went on")
+
+    def _gate(self) -> None:
+        """Outputs against recorded ones where the recording has them; whatever happened, the state is reset after it."""
+        self.runner.reset()
+        reason = check_outputs(self.runner, self.observations, self.order.observations)
+        if reason:
+            self.report["invalid"].append(reason)
+        self.runner.reset()
+        self.watch.nonfinite_steps, self.watch.first_nonfinite = 0, -1
+
+    def _window(self, recorder: Recorder, step: Any, collections: Collections) -> None:
+        events = dict(self.runner.counters())
+        before = _usage()
+        collected = collections.count, collections.total_ns[0]
+        origin = self.clock.now() + max(self.loop.period_ns, 1_000_000)
+        self.stepmap.write_report(self.report)
+        self.stepmap[Word.ORIGIN] = origin
+        self.stepmap[Word.PHASE] = Phase.RUNNING
+        reached = run_window(self.loop, origin, step, recorder, self.clock, self.stop)
+        after = _usage()
+        self.report["reached"] = reached
+        self.report["usage"] = {key: after[key] - before[key] for key in before}
+        self.report["gc"] = {"collections": collections.count - collected[0], "ns": collections.total_ns[0] - collected[1]}
+        self._judge_truth(events)
+
+    def _judge_truth(self, events: dict[str, int]) -> None:
+        invalid = self.report["invalid"]
+        for name, count in self.runner.counters().items():
+            if count != events.get(name, 0):
+                invalid.append(f"{count - events.get(name, 0)} {name} inside the measured window")
+        if self.watch.nonfinite_steps:
+            invalid.append(f"the action was NaN or infinite in {self.watch.nonfinite_steps} steps, first in step {self.watch.first_nonfinite}")
+        if self.watch.pending_steps:
+            invalid.append(f"device work was still pending when {self.watch.pending_steps} steps handed over their action")
+        self.report["backend_facts"] = dict(self.runner.facts())
+
+
+def _usage() -> dict[str, int]:
+    """Clock and CPU of process and loop thread, and how long the loop thread waited for a processor, ns."""
+    with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+        waited = int(file.read().split()[1])
+    return {
+        "window_ns": time.monotonic_ns(),
+        "process_cpu_ns": time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID),
+        "loop_thread_cpu_ns": time.thread_time_ns(),
+        "run_queue_wait_ns": waited,
+        "threads": len(os.listdir("/proc/self/task")),
+    }

@@ -1,0 +1,50 @@
+"""A Run out of a step map, whoever is left to make it: the conductor, the keeper, or `recover` after a crash."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from robot_perf.run.model import Run
+from robot_perf.run.stepmap import Phase, StepMap, Word
+
+COMPLETE = "complete"
+
+
+def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str, Any] | None = None) -> Run:
+    """All committed rows and all conditions. `state` says why the Run is not complete; None lets the map itself say.
+
+    A Run is complete only if the worker said that it was done and every release of the window was reached.
+    """
+    rows = stepmap.rows()
+    request = {k: v for k, v in stepmap.request.items() if k != "columns"}
+    report = stepmap.report
+    warmup = stepmap[Word.WARMUP_ROWS]
+    if warmup < 0:
+        # It ended in warm-up, before the rows got their numbers.
+        rows["step"] = np.arange(-len(rows["step"]), 0, dtype=np.int64)
+        warmup = len(rows["step"])
+    reached = stepmap[Word.NEXT_STEP] if stepmap[Word.ORIGIN] >= 0 else 0
+    conditions: dict[str, Any] = {**request, **{k: v for k, v in report.items() if k not in ("invalid", "notes")}, **(extra or {})}
+    conditions["origin_ns"] = stepmap[Word.ORIGIN]
+    conditions["warmup_rows"] = warmup
+    conditions["reached"] = min(reached, int(request["loop"]["steps"]))
+    conditions["in_flight"] = stepmap.row_in_flight()
+    conditions["invalid"] = [*request.get("invalid", []), *report.get("invalid", []), *(extra or {}).get("invalid", [])]
+    conditions["notes"] = [*request.get("notes", []), *report.get("notes", []), *(extra or {}).get("notes", [])]
+    done = stepmap[Word.PHASE] == Phase.DONE and reached >= request["loop"]["steps"]
+    conditions["state"] = state if state is not None else COMPLETE if done else _unfinished(stepmap, reached, conditions)
+    return Run(rows, conditions)
+
+
+def _unfinished(stepmap: StepMap, reached: int, conditions: dict[str, Any]) -> str:
+    phase = Phase(stepmap[Word.PHASE]) if stepmap[Word.PHASE] in iter(Phase) else Phase.CREATED
+    steps = conditions["loop"]["steps"]
+    where = {
+        Phase.CREATED: "before the policy was loaded",
+        Phase.LOADING: "while the policy was loading",
+        Phase.LOADED: "before warm-up",
+        Phase.WARMUP: "in warm-up",
+    }.get(phase, f"after {reached:,} of {steps:,} releases")
+    return f"interrupted {where}"

@@ -1,0 +1,71 @@
+"""The Run file: one Parquet file, rows are steps, conditions are JSON in the file's metadata under `robot_perf.run`."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+
+from robot_perf.errors import RunFileError, UsageError
+from robot_perf.run.model import Run
+
+KEY = b"robot_perf.run"
+
+
+def save(run: Run, path: Path, *, force: bool = False) -> Path:
+    """Writes the Run beside its final name, then renames: a reader never sees half a file. Returns the path."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if path.exists() and not force:
+        raise UsageError(f"{path} exists", do="Choose another name with -o or add --force.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({name: pa.array(column, pa.int64()) for name, column in run.columns.items()})
+    table = table.replace_schema_metadata({KEY: json.dumps(dict(run.conditions), allow_nan=False).encode()})
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pq.write_table(table, temporary, compression="zstd")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return path
+
+
+def load(path: Path) -> Run:
+    """A saved Run. Raises RunFileError with what is wrong: absent, not Parquet, not ours, damaged, another schema."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not path.is_file():
+        raise RunFileError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
+    try:
+        table = pq.read_table(path, partitioning=None)
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise RunFileError(
+            f"{path} is not a readable Run file", why=f"It has {path.stat().st_size:,} bytes and is no whole Parquet file.", detail=str(error)
+        ) from None
+    raw = (table.schema.metadata or {}).get(KEY)
+    if raw is None:
+        raise RunFileError(f"{path} is a Parquet file, but not a Run", why="Its metadata has no robot_perf.run.")
+    try:
+        conditions = json.loads(raw)
+    except (UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise RunFileError(f"{path}: the Run's conditions are damaged", detail=str(error)) from None
+    if not isinstance(conditions, dict):
+        raise RunFileError(f"{path}: the Run's conditions are damaged", why="They are not a JSON object.")
+    columns = {}
+    for name in table.column_names:
+        column = table.column(name)
+        if column.type != pa.int64() or column.null_count:
+            raise RunFileError(f"{path}: column {name} is not whole int64", why=f"It is {column.type} with {column.null_count} nulls.")
+        columns[name] = np.array(column.to_numpy(), dtype=np.int64)
+    try:
+        run = Run(columns, conditions)
+        _ = run.policy, run.loop, run.budget
+    except RunFileError as error:
+        raise RunFileError(f"{path}: {error.what}", why=error.why, do=error.do) from None
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunFileError(f"{path}: the Run's conditions are damaged", detail=f"{type(error).__name__}: {error}") from None
+    return run
