@@ -13,17 +13,22 @@ from robot_perf.errors import UsageError
 __all__ = [
     "GB",
     "GIB",
-    "MS",
     "MIB",
+    "MS",
     "NS_PER_S",
     "US",
+    "format_bandwidth",
     "format_bytes",
     "format_count",
     "format_duration",
+    "format_flop_s",
     "format_ms",
     "format_probability",
     "format_us",
+    "parse_bandwidth",
+    "parse_bytes",
     "parse_duration_ns",
+    "parse_flop_s",
     "period_ns",
 ]
 
@@ -35,7 +40,16 @@ GIB = 2**30
 MIB = 2**20
 
 _DURATION = re.compile(r"^\s*([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|µs|ms|s|m|min|h)?\s*$")
-_SCALE_NS = {"ns": 1, "us": US, "µs": US, "ms": MS, "s": NS_PER_S, "m": 60 * NS_PER_S, "min": 60 * NS_PER_S, "h": 3600 * NS_PER_S}
+_SCALE_NS = {
+    "ns": 1,
+    "us": US,
+    "µs": US,
+    "ms": MS,
+    "s": NS_PER_S,
+    "m": 60 * NS_PER_S,
+    "min": 60 * NS_PER_S,
+    "h": 3600 * NS_PER_S,
+}
 
 
 def period_ns(rate_hz: Fraction | float | str) -> int:
@@ -43,7 +57,9 @@ def period_ns(rate_hz: Fraction | float | str) -> int:
     try:
         rate = Fraction(str(rate_hz)) if isinstance(rate_hz, float) else Fraction(rate_hz)
     except (ValueError, ZeroDivisionError, OverflowError) as error:
-        raise UsageError(f"rate {rate_hz!r} is not a number of Hz", do="Give a rate such as --rate 50 or --rate 83.3.") from error
+        raise UsageError(
+            f"rate {rate_hz!r} is not a number of Hz", do="Give a rate such as --rate 50 or --rate 83.3."
+        ) from error
     if not 0 < rate <= 1_000_000:
         raise UsageError(f"rate {rate_hz} Hz is out of range", why="Allowed: above 0, at most 1,000,000 Hz.")
     return round(NS_PER_S / rate)
@@ -53,7 +69,9 @@ def parse_duration_ns(text: str, *, default_unit: str = "s") -> int:
     """Nanoseconds of a duration such as `90`, `1.5s`, `250ms`, `30m`. A bare number is in `default_unit`."""
     match = _DURATION.match(text)
     if match is None:
-        raise UsageError(f"{text!r} is not a duration", do="Write a number and one of ns, us, ms, s, m, h: for example 90s or 30m.")
+        raise UsageError(
+            f"{text!r} is not a duration", do="Write a number and one of ns, us, ms, s, m, h: for example 90s or 30m."
+        )
     return round(Fraction(match[1]) * _SCALE_NS[match[2] or default_unit])
 
 
@@ -117,3 +135,68 @@ def _significant(value: float, digits: int = 3) -> str:
     if abs(value) < 1:
         return f"{value:.{digits - 1}f}"
     return f"{value:.{digits - magnitude}f}"
+
+
+_MEASURE = re.compile(r"^\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z/]*)\s*$")
+_BYTES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": GB, "TB": 10**12, "KiB": 2**10, "MiB": MIB, "GiB": GIB, "TiB": 2**40}
+_OPS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+
+
+def parse_bytes(text: str) -> float:
+    """Bytes of a size such as `16 GB` or `14.96 GiB`. The unit is required: a bare number could mean either."""
+    match = _MEASURE.match(text)
+    if match is None or match[2] not in _BYTES:
+        raise UsageError(
+            f"{text!r} is not a size",
+            do="Write a number and one of " + ", ".join(_BYTES) + " (1 GB = 1e9 B, 1 GiB = 2^30 B).",
+        )
+    return float(match[1]) * _BYTES[match[2]]
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes per second of a bandwidth such as `204.8 GB/s` or `3.35 TB/s`: decimal units only, as vendors print."""
+    match = _MEASURE.match(text)
+    unit = match[2].removesuffix("/s") if match is not None else ""
+    if match is None or not match[2].endswith("/s") or unit not in _BYTES or "i" in unit:
+        raise UsageError(
+            f"{text!r} is not a bandwidth", do="Write a number and MB/s, GB/s or TB/s (decimal: 1 GB/s = 1e9 B/s)."
+        )
+    return float(match[1]) * _BYTES[unit]
+
+
+def parse_flop_s(text: str) -> float:
+    """Dense operations per second of a rate such as `989`, `989T` or `989 TFLOP/s` (a bare number is in TFLOP/s).
+
+    Raises UsageError for a rate that calls itself sparse: a 2:4-sparse figure bounds no dense arithmetic.
+    """
+    if "sparse" in text.lower():
+        raise UsageError(
+            f"{text!r} is a sparse rate",
+            why="A 2:4-sparse figure is no peak of dense arithmetic.",
+            do="Give the dense one.",
+        )
+    match = _MEASURE.match(text)
+    unit = re.sub(r"(FLOP/s|FLOPS|OP/s|OPS)$", "", match[2], flags=re.IGNORECASE) if match is not None else ""
+    if match is None or unit not in _OPS:
+        raise UsageError(f"{text!r} is not a rate", do="Write TFLOP/s, for example bf16=989 or bf16=989TFLOP/s.")
+    value = float(match[1]) * (_OPS[unit] if match[2] else 10**12)
+    if not 0 < value < 1e18:
+        raise UsageError(
+            f"{text!r} is out of range",
+            why="Above 0 and below 1e18 FLOP/s; a bare number is in TFLOP/s.",
+            do="Write 989.",
+        )
+    return value
+
+
+def format_flop_s(value: float) -> str:
+    """Operations per second in the largest unit that keeps it above one: `989 TFLOP/s`, `3.4 TFLOP/s`, `62 GFLOP/s`."""
+    for unit, scale in (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6)):
+        if value >= scale:
+            return f"{value / scale:.4g} {unit}FLOP/s"
+    return f"{value:.4g} FLOP/s"
+
+
+def format_bandwidth(bytes_s: float) -> str:
+    """Bandwidth in decimal units: `204.8 GB/s`, `3.35 TB/s`."""
+    return f"{bytes_s / 1e12:.4g} TB/s" if bytes_s >= 1e12 else f"{bytes_s / 1e9:.4g} GB/s"
