@@ -1,0 +1,84 @@
+"""Cold start: what happens before the policy answers at its usual pace (measurement.md §3 metric 20 and §12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_perf.analyze.types import ColdStart
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.model import Run
+
+__all__ = ["cold_start"]
+
+_LABELS = {"process_ns": "process start", "import_ns": "imports", "load_ns": "load"}
+_SINGLE_CALLS = 3
+
+
+def cold_start(run: Run) -> ColdStart:
+    """Rows before the first call from `conditions["cold_start"]`, then the first calls and the warm-up's calls.
+
+    Keys that end in `_ns` become rows (`build_ns` is "build"); `first_calls_ns` holds the first calls' execution times.
+    """
+    told: Mapping[str, Any] = run.conditions.get("cold_start") or {}
+    rows = tuple(
+        (_LABELS.get(key, key[: -len("_ns")].replace("_", " ")), int(value))
+        for key, value in told.items()
+        if key.endswith("_ns") and isinstance(value, int) and value >= 0
+    )
+    first = [int(ns) for ns in told.get("first_calls_ns") or ()]
+    calls, before_grid = _calls(run, first)
+    onset = _typical_from(calls)
+    return ColdStart(
+        rows=rows,
+        calls=tuple(int(ns) for ns in calls[:_SINGLE_CALLS]),
+        from_call=onset,
+        steady_execution_ns=int(np.median(calls[onset - 1 :])) if onset is not None else None,
+        would_have_missed=_misses_before_the_grid(run, first[:before_grid]) + _warmup_misses(run)
+        if len(calls)
+        else None,
+        first_action_ns=sum(ns for _, ns in rows) + int(calls[0]) if rows and len(calls) else None,
+    )
+
+
+def _calls(run: Run, first: list[int]) -> tuple[NDArray[np.int64], int]:
+    """Execution times of all calls before the window, and how many of them ran before the warm-up's grid.
+
+    A recorder may list the warm-up's own first calls as `first_calls_ns`: the same durations are the same calls.
+    """
+    warmup = run.warmup
+    done = warmup["end_ns"] != NOT_MEASURED
+    paced = (warmup["end_ns"] - warmup["start_ns"])[done]
+    if first and first == paced[: len(first)].tolist():
+        return paced, 0
+    return np.concatenate((np.asarray(first, np.int64), paced)), len(first)
+
+
+def _typical_from(calls: NDArray[np.int64]) -> int | None:
+    """The first 1-based call j that is not above Q3 + 1.5 IQR of the calls after it; None if none is."""
+    for i in range(len(calls) - _SINGLE_CALLS):
+        q1, q3 = np.quantile(calls[i + 1 :], [0.25, 0.75])
+        if calls[i] <= q3 + 1.5 * (q3 - q1):
+            return i + 1
+    return None
+
+
+def _misses_before_the_grid(run: Run, calls: list[int]) -> int:
+    """Releases that calls of this length would have missed under `skip`: the late job and those that fall into it."""
+    period, deadline = run.loop.period_ns, run.loop.deadline_ns
+    if period == 0:
+        return 0
+    return sum((ns > deadline) + max(0, -(-ns // period) - 1) for ns in calls)
+
+
+def _warmup_misses(run: Run) -> int:
+    """Misses on the warm-up's own grid: late, unfinished and dropped releases, up to release 0."""
+    if run.loop.period_ns == 0 or not len(run.warmup["step"]):
+        return 0
+    step, end = run.warmup["step"], run.warmup["end_ns"]
+    late = (end == NOT_MEASURED) | (end - run.warmup["release_ns"] > run.loop.deadline_ns)
+    scheduled = int(step[-1]) - int(step[0]) + 1
+    return int(np.count_nonzero(late)) + scheduled - len(step)

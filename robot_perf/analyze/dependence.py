@@ -1,0 +1,53 @@
+"""Are the steps independent and steady? Diagnostics and labels, which never fail a run (measurement.md §10, §12)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from robot_perf.analyze.timeline import Timeline
+from robot_perf.analyze.types import Dependence
+from robot_perf.run.model import Run
+from robot_perf.stats.burst import FEW_RUNS, MissRuns
+from robot_perf.stats.contrast import mann_whitney
+from robot_perf.stats.dependence import ljung_box, runs_test
+
+__all__ = ["dependence", "labels"]
+
+_LAGS = 10
+_SHIFT = 0.05  # a median shift above this is drift
+_SURE = 0.01
+_TRIFLE = 0.01  # long runs make a shift of no consequence significant: below this it is not called drift
+
+
+def dependence(line: Timeline) -> Dependence:
+    """Autocorrelation, Ljung-Box, runs test and first half against second half of the executed steps' response."""
+    response = line.response_ns
+    box = ljung_box(response, _LAGS) if len(response) else None
+    test = runs_test(response) if len(response) else None
+    half = len(response) // 2
+    first, second = response[:half], response[half:]
+    medians = (int(np.median(first)), int(np.median(second))) if half else None
+    return Dependence(
+        n=len(response),
+        lag1=box.lag1 if box else None,
+        ljung_box_q=box.q if box else None,
+        ljung_box_p=box.p_value if box else None,
+        ljung_box_lags=_LAGS,
+        runs_z=test.z if test else None,
+        runs_p=test.p_value if test else None,
+        first_half_median_ns=medians[0] if medians else None,
+        second_half_median_ns=medians[1] if medians else None,
+        half_shift=medians[1] / medians[0] - 1 if medians and medians[0] > 0 else None,
+        half_p=mann_whitney(first, second) if half else None,
+    )
+
+
+def labels(run: Run, runs: MissRuns, depends: Dependence) -> tuple[str, ...]:
+    """Words on the result: the recorder's own (`conditions["labels"]`), then drift and few miss runs."""
+    found = [str(label) for label in run.conditions.get("labels") or ()]
+    shift, p = depends.half_shift, depends.half_p
+    if shift is not None and p is not None and (abs(shift) > _SHIFT or (p < _SURE and abs(shift) > _TRIFLE)):
+        found.append("drift (thermal?)")
+    if 1 <= runs.runs < FEW_RUNS:
+        found.append("few miss runs")
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,139 @@
+"""Can the measurement be trusted? Every reason why not: any makes the verdict INVALID (measurement.md §2, §9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.model import Run
+from robot_perf.units import format_count, format_duration
+
+__all__ = ["CLOCK_TOLERANCE", "clock_anomaly", "invalid_reasons"]
+
+CLOCK_TOLERANCE = 1e-3  # above the 5e-4 to which clock discipline may slew
+_SUSTAINED = 3  # intervals in a row: a step shows in one, a preempted reading in two of opposite sign
+
+
+def invalid_reasons(run: Run) -> tuple[str, ...]:
+    """All reasons, the recorder's own first; empty for a measurement that can be trusted."""
+    reasons = [str(reason) for reason in run.conditions["invalid"]]
+    reasons += [*_interrupted(run), *_negative(run), *_inconsistent(run), *_gaps(run)]
+    clock = run.conditions.get("clock") or {}
+    anomaly = clock_anomaly(clock.get("samples") or ())
+    if anomaly:
+        reasons.append(anomaly)
+    return tuple(dict.fromkeys(reasons))
+
+
+def _interrupted(run: Run) -> Iterator[str]:
+    state = run.conditions["state"]
+    if state != "complete":
+        steps = run.columns["step"]
+        reached = max(0, int(steps.max()) + 1) if len(steps) else 0
+        yield f"{state} after {format_count(reached)} of {format_count(run.scheduled)} releases"
+
+
+def _negative(run: Run) -> Iterator[str]:
+    """A stamp before the one that must precede it is an error with both stamps; it is never clamped or dropped."""
+    c = run.columns
+    finished = c["end_ns"] != NOT_MEASURED
+    waited = c["wake_ns"] != NOT_MEASURED
+    begun = c["start_ns"] != NOT_MEASURED
+    ordered = (
+        ("wake_ns", "release_ns", waited),
+        ("start_ns", "release_ns", begun),
+        ("start_ns", "wake_ns", waited & begun),
+        ("end_ns", "start_ns", finished),
+    )
+    for later, earlier, rows in ordered:
+        bad = np.flatnonzero(rows & (c[later] < c[earlier]))
+        if len(bad):
+            i = bad[0]
+            yield (
+                f"negative duration: {later} {c[later][i]} lies before {earlier} {c[earlier][i]} at step {c['step'][i]}"
+                f" (monotonic clock, ns; {format_count(len(bad))} such steps)"
+            )
+    both = finished[:-1] & begun[1:]
+    overlap = np.flatnonzero(both & (c["start_ns"][1:] < c["end_ns"][:-1]))
+    if len(overlap):
+        i = overlap[0]
+        yield (
+            f"negative duration: step {c['step'][i + 1]} starts at {c['start_ns'][i + 1]}, before step {c['step'][i]}"
+            f" finished at {c['end_ns'][i]} (monotonic clock, ns)"
+        )
+
+
+def _inconsistent(run: Run) -> Iterator[str]:
+    steps = run.columns["step"]
+    beyond = int(np.count_nonzero(steps >= run.scheduled))
+    if beyond:
+        yield f"{format_count(beyond)} steps lie beyond the {format_count(run.scheduled)} scheduled releases"
+    if np.any(np.diff(steps) <= 0):
+        yield "the step numbers do not rise from row to row"
+    executed = run.conditions.get("executed")
+    seen = int(np.count_nonzero((steps >= 0) & (run.columns["end_ns"] != NOT_MEASURED)))
+    if executed is not None and executed != seen:
+        yield f"the recorder counted {format_count(executed)} executed steps and the Run holds {format_count(seen)}"
+    if run.loop.period_ns == 0 or run.loop.shape != "absolute" or not len(steps):
+        return
+    inside = steps >= 0
+    grid = run.columns["release_ns"][inside] - steps[inside] * run.loop.period_ns
+    if len(grid) and np.any(grid != grid[0]):
+        at = steps[inside][np.flatnonzero(grid != grid[0])[0]]
+        yield f"the release of step {at} is off the grid r_0 + k * {format_duration(run.loop.period_ns)}"
+
+
+def _gaps(run: Run) -> Iterator[str]:
+    """A release may be missing only where the previous job still ran, and never under `queue`."""
+    if run.loop.period_ns == 0 or run.loop.shape != "absolute" or run.conditions["state"] != "complete":
+        return
+    inside = run.columns["step"] >= 0
+    steps, end = run.columns["step"][inside], run.columns["end_ns"][inside]
+    if run.loop.overrun == "queue":
+        if len(steps) != run.scheduled:
+            yield (
+                f"{format_count(len(steps))} steps of {format_count(run.scheduled)} releases under the overrun policy"
+                " queue, which drops none"
+            )
+        return
+    if not len(steps):
+        return
+    origin = int(run.columns["release_ns"][inside][0]) - int(steps[0]) * run.loop.period_ns
+    following = np.append(steps[1:], run.scheduled)
+    last_dropped = origin + (following - 1) * run.loop.period_ns
+    # the harness's own work (a preempted one, too) between a finish and the next wait may cost releases as well
+    own = run.columns["own_ns"][inside] if "own_ns" in run.columns else np.zeros_like(end)
+    busy_until = end + np.maximum(own, 0) + run.loop.period_ns
+    lost = (following - steps > 1) & (end != NOT_MEASURED) & (last_dropped > busy_until)
+    if np.any(lost):
+        i = int(np.flatnonzero(lost)[0])
+        yield (
+            f"releases {steps[i] + 1} to {following[i] - 1} have no step although step {steps[i]} had finished before"
+            " them: rows are missing"
+        )
+
+
+def clock_anomaly(samples: Sequence[Sequence[int]]) -> str | None:
+    """A sustained difference between the rates of the wall clock and the monotonic one; a single step is harmless.
+
+    `samples` holds (monotonic ns, wall ns) about once a second. Sustained: the same sign and more than 1e-3 in three
+    intervals in a row.
+    """
+    if len(samples) < _SUSTAINED + 1:
+        return None
+    elapsed = np.diff(np.asarray(samples, dtype=np.int64), axis=0)
+    if np.any(elapsed[:, 0] <= 0):
+        return "clock anomaly: the monotonic clock stood still or ran backwards between two samples"
+    rate = (elapsed[:, 1] - elapsed[:, 0]) / elapsed[:, 0]
+    sign = np.where(np.abs(rate) > CLOCK_TOLERANCE, np.sign(rate), 0)
+    for i in range(len(sign) - _SUSTAINED + 1):
+        window = sign[i : i + _SUSTAINED]
+        if window[0] and np.all(window == window[0]):
+            mean = float(np.mean(rate[i : i + _SUSTAINED]))
+            return (
+                f"clock anomaly: the wall clock's rate differed by {mean:+.2e} from the monotonic clock's over"
+                f" {_SUSTAINED} samples in a row (allowed {CLOCK_TOLERANCE:g})"
+            )
+    return None
