@@ -13,6 +13,7 @@ __all__ = [
     "ExitCode",
     "InvalidMeasurementError",
     "PolicyError",
+    "ProfileError",
     "RobotPerfError",
     "RunFileError",
     "UsageError",
@@ -56,6 +57,10 @@ class UsageError(RobotPerfError):
 
 class PolicyError(RobotPerfError):
     """A policy file, factory or pipeline that can't be loaded or used as asked."""
+
+
+class ProfileError(RobotPerfError):
+    """A profile (nsys, ncu, Kineto) that can't be read, or an exporter that failed."""
 
 
 class RunFileError(RobotPerfError):

@@ -1,0 +1,166 @@
+"""Events of a Chrome-trace JSON file in batches, in bounded memory. Numbers with a fraction stay text, so that no digit is lost.
+
+A batch is the text up to the last `}, {"key":` of the buffer, given to the standard library's C parser at once. A boundary
+that lies inside a string or a nested array makes that parse fail; then the events are decoded one by one, exactly.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, BinaryIO, NoReturn
+
+from robot_perf.errors import ProfileError
+
+CHUNK_BYTES = 1 << 20
+MAX_VALUE_BYTES = 64 << 20  # the longest single event or top-level value that is read
+_BOUNDARY = re.compile(r"\}\s*,\s*(?=\{\s*\"[^\"\\]*\"\s*:)")
+_SPACE = re.compile(r"[ \t\r\n]*")
+_TAIL = 64 << 10
+
+
+def _refuse_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not JSON")
+
+
+_DECODER = json.JSONDecoder(parse_float=str, parse_constant=_refuse_constant, strict=False)
+
+
+class EventStream:
+    """Iterate over lists of events. `header` holds the wanted top-level keys read so far; it is complete after the last batch."""
+
+    def __init__(self, stream: BinaryIO, source: str, wanted: frozenset[str]) -> None:
+        self.header: dict[str, Any] = {}
+        self.has_events = False
+        self._stream, self._source, self._wanted = stream, source, wanted
+        self._text, self._at = "", 0
+        self._consumed_bytes = 0
+        self._ended = False
+        self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        first = self._peek()
+        if first == "[":
+            self._at += 1
+            yield from self._events()
+        elif first == "{":
+            self._at += 1
+            yield from self._object()
+        else:
+            self._fail("the file is not JSON")
+        if self._peek():
+            self._fail("there is text after the end of the JSON value")
+
+    def _fill(self) -> bool:
+        """Drops what is consumed and reads a chunk, or as much again as is buffered; False at the end of the file."""
+        if self._ended:
+            return False
+        kept = self._text[self._at :]
+        if self._at:
+            self._consumed_bytes += len(self._text[: self._at].encode("utf-8", "surrogatepass"))
+        if len(kept) > MAX_VALUE_BYTES:
+            self._fail(f"one value is longer than {MAX_VALUE_BYTES >> 20} MiB")
+        raw = self._stream.read(max(CHUNK_BYTES, len(kept)))
+        self._ended = not raw
+        self._text, self._at = kept + self._decode(raw, self._ended), 0
+        return not self._ended
+
+    def _peek(self) -> str:
+        """The next character that is no blank; empty at the end of the file."""
+        while True:
+            match = _SPACE.match(self._text, self._at)
+            self._at = match.end() if match else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._fill():
+                return ""
+
+    def _expect(self, allowed: str, where: str) -> str:
+        found = self._peek()
+        if not found or found not in allowed:
+            self._fail(f"{where}: expected {' or '.join(allowed)}" + (f", found {found!r}" if found else ", the file ends here: truncated"))
+        self._at += 1
+        return found
+
+    def _value(self) -> Any:
+        """One JSON value at the current position, reading on while it is incomplete."""
+        self._peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._text, self._at)
+            except (ValueError, RecursionError) as error:
+                if isinstance(error, RecursionError) or not self._fill():
+                    self._fail_parse(error)
+                continue
+            # a number at the end of the buffer may go on in the next chunk
+            if end == len(self._text) and self._fill():
+                continue
+            self._at = end
+            return value
+
+    def _object(self) -> Iterator[list[Any]]:
+        if self._peek() == "}":
+            self._at += 1
+            return
+        while True:
+            if self._peek() != '"':
+                self._fail("expected a key")
+            key = self._value()
+            self._expect(":", f"after the key {key[:40]!r}")
+            if key == "traceEvents":
+                self._expect("[", "traceEvents")
+                self.has_events = True
+                yield from self._events()
+            else:
+                value = self._value()
+                if key in self._wanted:
+                    self.header[key] = value
+            if self._expect(",}", "after a top-level value") == "}":
+                return
+
+    def _events(self) -> Iterator[list[Any]]:
+        self.has_events = True
+        if self._peek() == "]":
+            self._at += 1
+            return
+        while True:
+            batch = self._batch()
+            if batch is None:
+                batch = [self._value()]
+                if self._expect(",]", "after an event") == "]":
+                    yield batch
+                    return
+            yield batch
+
+    def _batch(self) -> list[Any] | None:
+        """The events up to the last boundary in the buffer, or None when they must be decoded one by one."""
+        if len(self._text) - self._at < CHUNK_BYTES // 2:
+            self._fill()
+        last = None
+        for last in _BOUNDARY.finditer(self._text, max(self._at, len(self._text) - _TAIL)):
+            pass
+        if last is None:
+            return None
+        try:
+            events: list[Any] = _DECODER.decode("[" + self._text[self._at : last.start() + 1] + "]")
+        except (ValueError, RecursionError):
+            return None
+        self._at = last.end()
+        return events
+
+    def _fail_parse(self, error: Exception) -> NoReturn:
+        if isinstance(error, json.JSONDecodeError):
+            truncated = error.pos >= len(self._text) - 1 or error.msg.startswith(("Unterminated", "Expecting"))
+            self._at = min(error.pos, len(self._text))
+            self._fail(error.msg + (" (the file ends here: truncated?)" if truncated and self._ended else ""))
+        self._fail("too many nested values" if isinstance(error, RecursionError) else str(error)[:120])
+
+    def _fail(self, why: str) -> NoReturn:
+        offset = self._consumed_bytes + len(self._text[: self._at].encode("utf-8", "surrogatepass"))
+        raise ProfileError(
+            f"{self._source}: not a readable trace: {why}",
+            why=f"At byte {offset:,} of the unpacked file.",
+            do="Export the trace again; a file cut while it was written can't be repaired.",
+        )
