@@ -116,11 +116,10 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
-def format_probability(value: float) -> str:
-    """A probability in plain decimals with three significant digits; never in scientific notation above 1e-9."""
+def format_probability(value: float, digits: int = 3) -> str:
+    """A probability in plain decimals with `digits` significant ones; never in scientific notation above 1e-9."""
     if value == 0:
         return "0"
-    digits = 3
     text = f"{value:.12f}"
     leading = len(text.split(".")[1]) - len(text.split(".")[1].lstrip("0"))
     return f"{value:.{min(12, leading + digits)}f}".rstrip("0").rstrip(".")
