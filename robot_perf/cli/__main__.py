@@ -7,7 +7,6 @@ import os
 import sys
 from typing import Any
 
-import click
 import typer
 from typer.core import TyperGroup
 
@@ -17,19 +16,22 @@ from robot_perf.errors import ExitCode, RobotPerfError
 
 
 class LazyGroup(TyperGroup):
-    """Lists commands from the table without importing them; imports the one that is run."""
+    """Lists commands from the table without importing them; imports the one that is run.
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    The types are Any because typer brings its own copy of click from 0.26 on and the real one before.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
         """Command names in the table's order."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """A stub that carries the help line; `resolve_command` brings the real one."""
         if cmd_name not in COMMANDS:
             return None
         return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name][1], short_help=COMMANDS[cmd_name][1])
 
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now."""
         name, stub, rest = super().resolve_command(ctx, args)
         if name is None or stub is None:
@@ -37,14 +39,14 @@ class LazyGroup(TyperGroup):
         return name, load_command(name), rest
 
 
-def load_command(name: str) -> click.Command:
+def load_command(name: str) -> Any:
     """The click command of a table entry: the module's `app` (a group of commands) or its function `command`."""
     module = importlib.import_module(COMMANDS[name][0])
     app = getattr(module, "app", None)
     if app is None:
         app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
         app.command(name=name, help=COMMANDS[name][1] + "\n\n" + (module.command.__doc__ or ""))(module.command)
-    command: click.Command = typer.main.get_command(app)
+    command = typer.main.get_command(app)
     command.name = name
     return command
 

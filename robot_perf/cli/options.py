@@ -14,7 +14,9 @@ from robot_perf.errors import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output file.")]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="Output file; '-' for stdout. Never overwritten without --force.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Output file; '-' for stdout. Never overwritten without --force.")
+]
 
 
 def emit_json(document: Any) -> None:

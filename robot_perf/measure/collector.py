@@ -26,7 +26,9 @@ class Collections:
         gc.callbacks.append(self._callback)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         gc.callbacks.remove(self._callback)
 
 
@@ -49,7 +51,9 @@ class CollectorMode:
             gc.disable()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self.mode == "freeze":
             gc.unfreeze()
         if self._enabled:

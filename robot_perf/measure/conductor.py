@@ -84,7 +84,10 @@ def map_path(name: str, beside: Path | None) -> Path:
         folder = beside.parent if beside is not None else Path(tempfile.gettempdir())
         folder.mkdir(parents=True, exist_ok=True)
     safe = "".join(c if c.isalnum() or c in "-." else "_" for c in name)[:60]
-    return folder / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{time.monotonic_ns() % 1_000_000:06d}-{safe}.map"
+    return (
+        folder
+        / f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{os.getpid()}-{time.monotonic_ns() % 1_000_000:06d}-{safe}.map"
+    )
 
 
 class _Conduct:
@@ -96,7 +99,9 @@ class _Conduct:
 
     def run(self) -> tuple[Run, bool]:
         """The Run, and whether the map must stay on disk because nothing else holds its steps."""
-        restore = [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if _main_thread() else []
+        restore = (
+            [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if _main_thread() else []
+        )
         try:
             with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-") as order_file:
                 process = self._start(order_file)
@@ -115,7 +120,9 @@ class _Conduct:
         # The worker may be another interpreter, which knows nothing of where this package lies.
         package_parent = str(Path(__file__).resolve().parents[2])
         environment["PYTHONPATH"] = os.pathsep.join(p for p in (package_parent, environment.get("PYTHONPATH", "")) if p)
-        order = replace(self.plan.order, map_path=str(self.map.path), conductor_pid=os.getpid(), spawned_ns=time.monotonic_ns())
+        order = replace(
+            self.plan.order, map_path=str(self.map.path), conductor_pid=os.getpid(), spawned_ns=time.monotonic_ns()
+        )
         json.dump(to_json(order), order_file)
         order_file.flush()
         try:
@@ -192,7 +199,9 @@ class _Conduct:
         if phase in (Phase.CREATED, Phase.LOADING) and not self.asked_to_stop:
             raise RobotPerfError(
                 f"{self.plan.order.policy.name}: {state or 'the worker ended before the policy was loaded'}",
-                why="Its last output: " + printed["stderr_tail"].strip().splitlines()[-1][:300] if printed["stderr_tail"].strip() else "",
+                why="Its last output: " + printed["stderr_tail"].strip().splitlines()[-1][:300]
+                if printed["stderr_tail"].strip()
+                else "",
                 do="See the whole output with --debug." if printed["stderr_tail"].strip() else "",
             )
         extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": []}
@@ -204,7 +213,11 @@ class _Conduct:
 
     def _why_unfinished(self, code: int, phase: int, report: dict[str, Any]) -> str | None:
         reached, steps = max(self.map[Word.NEXT_STEP], 0), self.plan.order.loop.steps
-        where = "in warm-up" if phase < Phase.RUNNING or self.map[Word.ORIGIN] < 0 else f"after {min(reached, steps):,} of {steps:,} releases"
+        where = (
+            "in warm-up"
+            if phase < Phase.RUNNING or self.map[Word.ORIGIN] < 0
+            else f"after {min(reached, steps):,} of {steps:,} releases"
+        )
         if phase in (Phase.CREATED, Phase.LOADING):
             where = "while the policy was loading"
         if self.hung:

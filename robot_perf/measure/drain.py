@@ -28,7 +28,9 @@ class Drain:
         with pipe:
             while chunk := pipe.read1(1 << 16):  # type: ignore[attr-defined]
                 self._counts[name] += len(chunk)
-                self._heads[name] = (self._heads[name] + chunk)[:_KEEP] if len(self._heads[name]) < _KEEP else self._heads[name]
+                self._heads[name] = (
+                    (self._heads[name] + chunk)[:_KEEP] if len(self._heads[name]) < _KEEP else self._heads[name]
+                )
                 self._tails[name] = (self._tails[name] + chunk)[-_KEEP:]
 
     def finish(self, timeout_s: float = 2.0) -> dict[str, Any]:

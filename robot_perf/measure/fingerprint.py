@@ -44,7 +44,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
             unread[name] = f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}"
 
     cpu = root / "sys/devices/system/cpu"
-    fact("kernel", lambda: platform.release())
+    fact("kernel", platform.release)
     fact("kernel_version", lambda: os.uname().version)
     fact("preemption", lambda: _preemption(os.uname().version, root))
     fact("clock_source", lambda: _text(root / "sys/devices/system/clocksource/clocksource0/current_clocksource"))
@@ -54,7 +54,7 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     fact("nohz_full_cpus", lambda: _text(cpu / "nohz_full"))
     fact("idle_driver", lambda: _text(cpu / "cpuidle/current_driver"))
     fact("cpu_model", lambda: _cpu_model(root))
-    fact("cpus", lambda: os.cpu_count())
+    fact("cpus", os.cpu_count)
     fact("memory_bytes", lambda: _meminfo(root, "MemTotal"))
     fact("swap_used_bytes", lambda: _meminfo(root, "SwapTotal") - _meminfo(root, "SwapFree"))
     fact("transparent_hugepage", lambda: _selected(_text(root / "sys/kernel/mm/transparent_hugepage/enabled")))
@@ -95,7 +95,7 @@ def virtualization(root: Path = Path("/")) -> list[str]:
     version = _text(root / "proc/version").lower() if (root / "proc/version").exists() else ""
     if "microsoft" in version:
         found.append("WSL")
-    if "gvisor" in version or (root / "proc/version").exists() and "Linux version 4.4.0 #1 SMP Sun Jan 10" in version:
+    if "gvisor" in version or "linux version 4.4.0 #1 smp sun jan 10" in version:  # what gVisor's kernel calls itself
         found.append("gVisor")
     if " hypervisor" in (_text(root / "proc/cpuinfo") if (root / "proc/cpuinfo").exists() else ""):
         found.append("virtual machine")

@@ -22,7 +22,9 @@ class Sink(Protocol):
         ...
 
 
-def run_window(loop: LoopSpec, origin_ns: int, step: Step, sink: Sink, clock: Clock, stop: list[bool], *, steps: int | None = None) -> int:
+def run_window(
+    loop: LoopSpec, origin_ns: int, step: Step, sink: Sink, clock: Clock, stop: list[bool], *, steps: int | None = None
+) -> int:
     """Runs the releases 0 … steps-1 and returns the grid index that would come next. Stops early when `stop[0]` is set.
 
     Own work of a period: from the wake-up to the policy call, and from the action to being ready for the next wait.
@@ -49,9 +51,7 @@ def run_window(loop: LoopSpec, origin_ns: int, step: Step, sink: Sink, clock: Cl
         k += 1
         if skip:
             # The first grid point at or after the finish: a finish exactly on a grid point skips nothing.
-            following = -((origin_ns - end) // period)
-            if following > k:
-                k = following
+            k = max(k, -((origin_ns - end) // period))
         ready = now()
         own(start - base + ready - end, k)
     return k

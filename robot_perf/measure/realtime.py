@@ -9,6 +9,7 @@ import ctypes
 import os
 import resource
 import struct
+from pathlib import Path
 from typing import Any
 
 from robot_perf.specs import RealTime
@@ -59,7 +60,9 @@ class RealTimeSettings:
             return
         soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
         limit = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft:,} bytes"
-        self.refused.append(f"mlockall refused ({os.strerror(ctypes.get_errno())}; RLIMIT_MEMLOCK is {limit}): {RIGHTS}")
+        self.refused.append(
+            f"mlockall refused ({os.strerror(ctypes.get_errno())}; RLIMIT_MEMLOCK is {limit}): {RIGHTS}"
+        )
 
     def _hold_dma_latency(self) -> None:
         try:
@@ -72,7 +75,11 @@ class RealTimeSettings:
             )
 
     def _set_fifo(self, priority: int) -> None:
-        cpu_limit = resource.getrlimit(resource.RLIMIT_RTTIME)[0] if hasattr(resource, "RLIMIT_RTTIME") else resource.RLIM_INFINITY
+        cpu_limit = (
+            resource.getrlimit(resource.RLIMIT_RTTIME)[0]
+            if hasattr(resource, "RLIMIT_RTTIME")
+            else resource.RLIM_INFINITY
+        )
         if cpu_limit != resource.RLIM_INFINITY:
             self.refused.append(
                 f"SCHED_FIFO not tried: RLIMIT_RTTIME is {cpu_limit} µs, after which the kernel kills a FIFO thread that did not block"
@@ -87,7 +94,12 @@ class RealTimeSettings:
     def effective(self) -> dict[str, Any]:
         """What reading back says, for the conditions."""
         policy = os.sched_getscheduler(0) & ~_RESET_ON_FORK
-        names = {os.SCHED_OTHER: "SCHED_OTHER", os.SCHED_FIFO: "SCHED_FIFO", os.SCHED_RR: "SCHED_RR", os.SCHED_BATCH: "SCHED_BATCH"}
+        names = {
+            os.SCHED_OTHER: "SCHED_OTHER",
+            os.SCHED_FIFO: "SCHED_FIFO",
+            os.SCHED_RR: "SCHED_RR",
+            os.SCHED_BATCH: "SCHED_BATCH",
+        }
         return {
             "scheduler": names.get(policy, str(policy)),
             "priority": os.sched_getparam(0).sched_priority,
@@ -112,16 +124,14 @@ class RealTimeSettings:
 
 
 def _status_bytes(field: str) -> int | None:
-    with open("/proc/self/status", encoding="ascii", errors="replace") as status:
-        for line in status:
-            if line.startswith(field + ":"):
-                return int(line.split()[1]) * 1024
+    for line in Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
     return None
 
 
 def _read_int(path: str) -> int | None:
     try:
-        with open(path, encoding="ascii") as file:
-            return int(file.read())
+        return int(Path(path).read_text(encoding="ascii"))
     except (OSError, ValueError):
         return None

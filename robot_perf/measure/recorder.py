@@ -74,7 +74,12 @@ class Recorder:
         _HEAD.pack_into(self._memory, self._at, step, release_ns, wake_ns, start_ns)
 
     def finish(
-        self, start_ns: int, enqueue_end_ns: int, end_ns: int, device_ns: int = NOT_MEASURED, stages: Sequence[int] | None = None
+        self,
+        start_ns: int,
+        enqueue_end_ns: int,
+        end_ns: int,
+        device_ns: int = NOT_MEASURED,
+        stages: Sequence[int] | None = None,
     ) -> None:
         """Completes the row and commits it."""
         memory, at = self._memory, self._at

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
+from pathlib import Path
 from typing import Any
 
 from robot_perf.backends.protocol import Runner
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
-from robot_perf.measure.collector import CollectorMode, Collections
+from robot_perf.measure.collector import Collections, CollectorMode
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.realtime import RealTimeSettings
@@ -38,7 +38,9 @@ class Session:
         self.runner, self.observations = runner, observations
         self.clock, self.stop = clock, stop
         if runner.spec.action is None:
-            raise UsageError(f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION.")
+            raise UsageError(
+                f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION."
+            )
         self.watch = OutputWatch(runner.spec.action)
 
     def run(self) -> None:
@@ -74,7 +76,9 @@ class Session:
         before = dict(self.runner.counters())
         while len(durations) < limit and not steady and not self.stop[0]:
             chunk = min(minimum if not durations else 10, limit - len(durations))
-            run_window(self.loop, self.clock.now() + self.loop.period_ns, timed, recorder, self.clock, self.stop, steps=chunk)
+            run_window(
+                self.loop, self.clock.now() + self.loop.period_ns, timed, recorder, self.clock, self.stop, steps=chunk
+            )
             now = dict(self.runner.counters())
             # A compile, capture or re-tuning in the last calls means that it is not over, however steady the durations.
             steady = now == before and settled(durations)
@@ -106,7 +110,10 @@ class Session:
         after = _usage()
         self.report["reached"] = reached
         self.report["usage"] = {key: after[key] - before[key] for key in before}
-        self.report["gc"] = {"collections": collections.count - collected[0], "ns": collections.total_ns[0] - collected[1]}
+        self.report["gc"] = {
+            "collections": collections.count - collected[0],
+            "ns": collections.total_ns[0] - collected[1],
+        }
         self._judge_truth(events)
 
     def _judge_truth(self, events: dict[str, int]) -> None:
@@ -115,20 +122,23 @@ class Session:
             if count != events.get(name, 0):
                 invalid.append(f"{count - events.get(name, 0)} {name} inside the measured window")
         if self.watch.nonfinite_steps:
-            invalid.append(f"the action was NaN or infinite in {self.watch.nonfinite_steps} steps, first in step {self.watch.first_nonfinite}")
+            invalid.append(
+                f"the action was NaN or infinite in {self.watch.nonfinite_steps} steps, first in step {self.watch.first_nonfinite}"
+            )
         if self.watch.pending_steps:
-            invalid.append(f"device work was still pending when {self.watch.pending_steps} steps handed over their action")
+            invalid.append(
+                f"device work was still pending when {self.watch.pending_steps} steps handed over their action"
+            )
         self.report["backend_facts"] = dict(self.runner.facts())
 
 
 def _usage() -> dict[str, int]:
     """Clock and CPU of process and loop thread, and how long the loop thread waited for a processor, ns."""
-    with open("/proc/thread-self/schedstat", encoding="ascii") as file:
-        waited = int(file.read().split()[1])
+    waited = int(Path("/proc/thread-self/schedstat").read_text(encoding="ascii").split()[1])
     return {
         "window_ns": time.monotonic_ns(),
         "process_cpu_ns": time.clock_gettime_ns(time.CLOCK_PROCESS_CPUTIME_ID),
         "loop_thread_cpu_ns": time.thread_time_ns(),
         "run_queue_wait_ns": waited,
-        "threads": len(os.listdir("/proc/self/task")),
+        "threads": len(list(Path("/proc/self/task").iterdir())),
     }

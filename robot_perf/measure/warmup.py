@@ -27,7 +27,9 @@ def settled(durations_ns: Sequence[int]) -> bool:
         return False
     half = len(values) // 2
     first, second = _shape(values[:half]), _shape(values[half:])
-    return all(abs(a - b) <= max(_ABSOLUTE_NS, _RELATIVE * max(abs(a), abs(b))) for a, b in zip(first, second, strict=True))
+    return all(
+        abs(a - b) <= max(_ABSOLUTE_NS, _RELATIVE * max(abs(a), abs(b))) for a, b in zip(first, second, strict=True)
+    )
 
 
 def _first_fits(values: Sequence[int]) -> bool:

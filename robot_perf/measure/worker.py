@@ -45,10 +45,15 @@ def main(order_path: str) -> int:
     try:
         return _measure(order, stepmap, report, stop)
     except RobotPerfError as error:
-        report["error"] = {k: getattr(error, k) for k in ("what", "why", "do", "detail")} | {"exit_code": int(error.exit_code)}
+        report["error"] = {k: getattr(error, k) for k in ("what", "why", "do", "detail")} | {
+            "exit_code": int(error.exit_code)
+        }
         return _failed(stepmap, report, int(error.exit_code))
     except Exception as error:  # noqa: BLE001 - whatever a policy raises is reported as the policy's, with its frames
-        report["failure"] = {"phase": Phase(stepmap[Word.PHASE]).name, "error": f"{type(error).__name__}: {error}"[:2000]}
+        report["failure"] = {
+            "phase": Phase(stepmap[Word.PHASE]).name,
+            "error": f"{type(error).__name__}: {error}"[:2000],
+        }
         report["failure"]["frames"] = _user_frames(error)
         return _failed(stepmap, report, int(ExitCode.INVALID))
     finally:
@@ -84,7 +89,11 @@ def _load(order: WorkOrder, report: dict[str, Any]) -> Runner:
     imported = time.monotonic_ns()
     runner = backends.load(order.backend, order.policy, order.options)
     loaded = time.monotonic_ns()
-    report["cold_start"] |= {"modules_ns": begin - _ENTERED_NS, "import_ns": imported - begin, "load_ns": loaded - imported}
+    report["cold_start"] |= {
+        "modules_ns": begin - _ENTERED_NS,
+        "import_ns": imported - begin,
+        "load_ns": loaded - imported,
+    }
     return runner
 
 
@@ -112,11 +121,13 @@ def _user_frames(error: BaseException) -> list[str]:
     """The traceback without this package's own frames: what the author of a policy needs."""
     ours = str(Path(__file__).resolve().parents[1])
     frames = traceback.extract_tb(error.__traceback__)
-    return [f"{f.filename}:{f.lineno} in {f.name}" for f in frames if not str(Path(f.filename).resolve()).startswith(ours)][-20:]
+    return [
+        f"{f.filename}:{f.lineno} in {f.name}" for f in frames if not str(Path(f.filename).resolve()).startswith(ours)
+    ][-20:]
 
 
 def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))
+    return len(list(Path("/proc/self/task").iterdir()))
 
 
 def _obey_signals(stop: list[bool]) -> None:

@@ -26,7 +26,11 @@ def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str,
         rows["step"] = np.arange(-len(rows["step"]), 0, dtype=np.int64)
         warmup = len(rows["step"])
     reached = stepmap[Word.NEXT_STEP] if stepmap[Word.ORIGIN] >= 0 else 0
-    conditions: dict[str, Any] = {**request, **{k: v for k, v in report.items() if k not in ("invalid", "notes")}, **(extra or {})}
+    conditions: dict[str, Any] = {
+        **request,
+        **{k: v for k, v in report.items() if k not in ("invalid", "notes")},
+        **(extra or {}),
+    }
     conditions["origin_ns"] = stepmap[Word.ORIGIN]
     conditions["warmup_rows"] = warmup
     conditions["reached"] = min(reached, int(request["loop"]["steps"]))
@@ -34,12 +38,14 @@ def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str,
     conditions["invalid"] = [*request.get("invalid", []), *report.get("invalid", []), *(extra or {}).get("invalid", [])]
     conditions["notes"] = [*request.get("notes", []), *report.get("notes", []), *(extra or {}).get("notes", [])]
     done = stepmap[Word.PHASE] == Phase.DONE and reached >= request["loop"]["steps"]
-    conditions["state"] = state if state is not None else COMPLETE if done else _unfinished(stepmap, reached, conditions)
+    conditions["state"] = (
+        state if state is not None else COMPLETE if done else _unfinished(stepmap, reached, conditions)
+    )
     return Run(rows, conditions)
 
 
 def _unfinished(stepmap: StepMap, reached: int, conditions: dict[str, Any]) -> str:
-    phase = Phase(stepmap[Word.PHASE]) if stepmap[Word.PHASE] in iter(Phase) else Phase.CREATED
+    phase = Phase(stepmap[Word.PHASE]) if stepmap[Word.PHASE] in list(Phase) else Phase.CREATED
     steps = conditions["loop"]["steps"]
     where = {
         Phase.CREATED: "before the policy was loaded",

@@ -34,12 +34,16 @@ class Run:
         missing = [c for c in ("step", "release_ns", "wake_ns", "start_ns", "end_ns") if c not in self.columns]
         if missing:
             raise RunFileError(f"the Run lacks the columns {', '.join(missing)}")
-        lost = [k for k in ("schema", "policy", "loop", "budget", "backend", "state", "invalid") if k not in self.conditions]
+        lost = [
+            k for k in ("schema", "policy", "loop", "budget", "backend", "state", "invalid") if k not in self.conditions
+        ]
         if lost:
             raise RunFileError(f"the Run's conditions lack {', '.join(lost)}")
         if self.conditions["schema"] != SCHEMA:
             raise RunFileError(
-                f"the Run has schema {self.conditions['schema']!r}", why=f"This version reads {SCHEMA}.", do="Upgrade robot-perf."
+                f"the Run has schema {self.conditions['schema']!r}",
+                why=f"This version reads {SCHEMA}.",
+                do="Upgrade robot-perf.",
             )
         lengths = {len(c) for c in self.columns.values()}
         if len(lengths) > 1:

@@ -27,7 +27,7 @@ def save(run: Run, path: Path, *, force: bool = False) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         pq.write_table(table, temporary, compression="zstd")
-        os.replace(temporary, path)
+        temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
     return path
@@ -44,7 +44,9 @@ def load(path: Path) -> Run:
         table = pq.read_table(path, partitioning=None)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RunFileError(
-            f"{path} is not a readable Run file", why=f"It has {path.stat().st_size:,} bytes and is no whole Parquet file.", detail=str(error)
+            f"{path} is not a readable Run file",
+            why=f"It has {path.stat().st_size:,} bytes and is no whole Parquet file.",
+            detail=str(error),
         ) from None
     raw = (table.schema.metadata or {}).get(KEY)
     if raw is None:
@@ -59,7 +61,9 @@ def load(path: Path) -> Run:
     for name in table.column_names:
         column = table.column(name)
         if column.type != pa.int64() or column.null_count:
-            raise RunFileError(f"{path}: column {name} is not whole int64", why=f"It is {column.type} with {column.null_count} nulls.")
+            raise RunFileError(
+                f"{path}: column {name} is not whole int64", why=f"It is {column.type} with {column.null_count} nulls."
+            )
         columns[name] = np.array(column.to_numpy(), dtype=np.int64)
     try:
         run = Run(columns, conditions)
@@ -67,5 +71,7 @@ def load(path: Path) -> Run:
     except RunFileError as error:
         raise RunFileError(f"{path}: {error.what}", why=error.why, do=error.do) from None
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise RunFileError(f"{path}: the Run's conditions are damaged", detail=f"{type(error).__name__}: {error}") from None
+        raise RunFileError(
+            f"{path}: the Run's conditions are damaged", detail=f"{type(error).__name__}: {error}"
+        ) from None
     return run

@@ -80,7 +80,9 @@ class StepMap:
         size = os.fstat(file).st_size
         if size < REQUEST_AT:
             os.close(file)
-            raise RunFileError(f"{path} is not a step map", why=f"It has {size} bytes; the header alone has {REQUEST_AT}.")
+            raise RunFileError(
+                f"{path} is not a step map", why=f"It has {size} bytes; the header alone has {REQUEST_AT}."
+            )
         access = mmap.PROT_READ | mmap.PROT_WRITE if writable else mmap.PROT_READ
         self.memory = mmap.mmap(file, size, flags=mmap.MAP_SHARED, prot=access)
         try:
@@ -91,7 +93,9 @@ class StepMap:
 
     def _check(self, size: int) -> None:
         if self.memory[:8] != MAGIC:
-            raise RunFileError(f"{self.path} is not a step map", why=f"It begins with {self.memory[:8]!r}, a step map with {MAGIC!r}.")
+            raise RunFileError(
+                f"{self.path} is not a step map", why=f"It begins with {self.memory[:8]!r}, a step map with {MAGIC!r}."
+            )
         rows, columns = self[Word.ROWS], self[Word.COLUMNS]
         self.rows_at = self[Word.ROWS_AT]
         self.row_bytes = 8 * columns
@@ -105,10 +109,14 @@ class StepMap:
             )
         self.request = self._json(REQUEST_AT, self[Word.REQUEST_BYTES], "request")
         if not isinstance(self.request, dict) or self.request.get("schema") != SCHEMA:
-            raise RunFileError(f"{self.path}: the step map's schema is not {SCHEMA}", do="Read it with the version that wrote it.")
+            raise RunFileError(
+                f"{self.path}: the step map's schema is not {SCHEMA}", do="Read it with the version that wrote it."
+            )
         names = self.request.get("columns")
         if not isinstance(names, list) or len(names) != columns or not all(isinstance(n, str) for n in names):
-            raise RunFileError(f"{self.path} is a damaged step map", why=f"It names {names!r:.80} for {columns} columns.")
+            raise RunFileError(
+                f"{self.path} is a damaged step map", why=f"It names {names!r:.80} for {columns} columns."
+            )
         self.columns: tuple[str, ...] = tuple(names)
         self.report_at = self.rows_at - REPORT_CAPACITY
 
@@ -116,7 +124,9 @@ class StepMap:
         try:
             return json.loads(bytes(self.memory[at : at + count]).decode("utf-8"))
         except (UnicodeDecodeError, ValueError, RecursionError) as error:
-            raise RunFileError(f"{self.path} is a damaged step map", why=f"Its {what} is not JSON.", detail=str(error)) from None
+            raise RunFileError(
+                f"{self.path} is a damaged step map", why=f"Its {what} is not JSON.", detail=str(error)
+            ) from None
 
     @classmethod
     def create(cls, path: Path, request: dict[str, Any], columns: tuple[str, ...], rows: int) -> StepMap:
@@ -152,7 +162,7 @@ class StepMap:
             file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         except OSError as error:
             raise RunFileError(f"{path} can't be opened", detail=os.strerror(error.errno or 0)) from None
-        if not os.path.isfile(path):
+        if not path.is_file():
             os.close(file)
             raise RunFileError(f"{path} is not a file")
         return cls(path, file, writable=writable)
@@ -178,7 +188,9 @@ class StepMap:
                     try:
                         report = json.loads(text)
                     except (ValueError, RecursionError) as error:
-                        raise RunFileError(f"{self.path} is a damaged step map", why="Its report is not JSON.", detail=str(error)) from None
+                        raise RunFileError(
+                            f"{self.path} is a damaged step map", why="Its report is not JSON.", detail=str(error)
+                        ) from None
                     if not isinstance(report, dict):
                         raise RunFileError(f"{self.path} is a damaged step map", why="Its report is not a JSON object.")
                     return report
@@ -201,7 +213,10 @@ class StepMap:
         stop = committed if stop is None else min(stop, committed)
         start = min(max(start, 0), stop)
         flat = np.frombuffer(
-            self.memory, dtype="<i8", offset=self.rows_at + start * self.row_bytes, count=(stop - start) * len(self.columns)
+            self.memory,
+            dtype="<i8",
+            offset=self.rows_at + start * self.row_bytes,
+            count=(stop - start) * len(self.columns),
         )
         table = flat.reshape(stop - start, len(self.columns))
         return {name: table[:, i].astype(np.int64) for i, name in enumerate(self.columns)}

@@ -13,8 +13,12 @@ T = TypeVar("T")
 
 
 @cache
-def _adapter(cls: type) -> TypeAdapter[Any]:
-    return TypeAdapter(cls, config=ConfigDict(extra="forbid", strict=False)) if not hasattr(cls, "__slots__") else TypeAdapter(cls)
+def _adapter(cls: Any) -> TypeAdapter[Any]:
+    return (
+        TypeAdapter(cls, config=ConfigDict(extra="forbid", strict=False))
+        if not hasattr(cls, "__slots__")
+        else TypeAdapter(cls)
+    )
 
 
 def validated(cls: type[T], data: Any, *, source: str) -> T:

@@ -1,0 +1,244 @@
+"""`robot-perf deadline POLICY --rate HZ`: the verdict, and `--plan`: how long a run must be."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from robot_perf.cli.options import Force, Json, check_output, emit_json, write_output
+from robot_perf.cli.parsing import (
+    parse_cpus,
+    parse_m_in_k,
+    parse_pairs,
+    parse_percentile_limits,
+    parse_values,
+)
+from robot_perf.errors import ExitCode, UsageError
+from robot_perf.units import parse_duration_ns
+
+if TYPE_CHECKING:
+    from robot_perf.tasks.deadline import DeadlineRequest
+
+RUNNING = "The run"
+BUDGET = "The budget"
+POLICY = "The policy"
+LOOP = "The loop and the machine"
+OUTPUT = "Output"
+
+
+# fmt: off
+# One option, one line: the table of options reads as a table.
+def command(
+    policy: Annotated[str | None, typer.Argument(help="A built-in (null, spin:<µs>, mlp, gru, lstm), a file (.onnx, TorchScript .pt, .pt2, pipeline .yaml), module:callable, or a name in configs/policies.", show_default=False)] = None,
+    rate: Annotated[str | None, typer.Option(help="Control rate in Hz (required; fractions such as 83.3 are exact).", rich_help_panel=RUNNING, show_default=False)] = None,
+    deadline_ms: Annotated[float | None, typer.Option(help="Relative deadline in ms.", rich_help_panel=BUDGET, show_default="the period")] = None,
+    backend: Annotated[str | None, typer.Option(help="python, onnxruntime, eager, compile, …", rich_help_panel=RUNNING, show_default="by the policy's format")] = None,
+    device: Annotated[str, typer.Option(help="Where the policy runs: cpu or cuda:N.", rich_help_panel=RUNNING)] = "cpu",
+    duration: Annotated[str | None, typer.Option(help="Length of the run, such as 90s or 30m.", rich_help_panel=RUNNING, show_default="the plan")] = None,
+    steps: Annotated[int | None, typer.Option(help="Length of the run in releases.", rich_help_panel=RUNNING, show_default="the plan for at most one overrun")] = None,
+    miss_rate: Annotated[float, typer.Option(help="Allowed share of releases that miss the deadline.", rich_help_panel=BUDGET)] = 0.001,
+    confidence: Annotated[float, typer.Option(help="Confidence of the verdict in each direction.", rich_help_panel=BUDGET)] = 0.95,
+    assume_burst: Annotated[float | None, typer.Option(help="Mean misses per overrun that the verdict assumes at least.", rich_help_panel=BUDGET, show_default="2 under skip with deadline = period, else 1")] = None,
+    m_in_k: Annotated[str | None, typer.Option(help="At most m misses in any K consecutive releases, as m,K.", rich_help_panel=BUDGET, show_default=False)] = None,
+    max_consecutive: Annotated[int | None, typer.Option(help="At most this many misses in a row.", rich_help_panel=BUDGET, show_default=False)] = None,
+    limit: Annotated[list[str] | None, typer.Option(help="Limit on a percentile of response time in ms, such as p99=12; repeatable.", rich_help_panel=BUDGET, show_default=False)] = None,
+    release_jitter_ms: Annotated[float | None, typer.Option(help="Limit on max - min wake-up latency in ms.", rich_help_panel=BUDGET, show_default=False)] = None,
+    overrun: Annotated[str, typer.Option(help="After a late step: skip the releases that it covered, or queue them.", rich_help_panel=LOOP)] = "skip",
+    wait: Annotated[str, typer.Option(help="sleep, hybrid (sleep, then spin --spin-margin-us) or spin (a whole core).", rich_help_panel=LOOP)] = "sleep",
+    spin_margin_us: Annotated[float, typer.Option(help="How long hybrid spins before each release, µs.", rich_help_panel=LOOP)] = 200.0,
+    loop: Annotated[str, typer.Option(help="absolute, or the shape you ship: sleep-rest, sleep-after.", rich_help_panel=LOOP)] = "absolute",
+    shape: Annotated[list[str] | None, typer.Option(help="Size of an input or open axis, NAME=1,12; repeatable.", rich_help_panel=POLICY, show_default=False)] = None,
+    state: Annotated[list[str] | None, typer.Option(help="Carry an output to an input, IN=OUT by name or position; repeatable.", rich_help_panel=POLICY, show_default=False)] = None,
+    action: Annotated[str | None, typer.Option(help="Which output is the action, by position or name.", rich_help_panel=POLICY, show_default="the only output")] = None,
+    preset: Annotated[str | None, typer.Option(help="Size of a built-in policy.", rich_help_panel=POLICY, show_default=False)] = None,
+    option: Annotated[list[str] | None, typer.Option(help="Option of a factory or built-in, NAME=VALUE; repeatable.", rich_help_panel=POLICY, show_default=False)] = None,
+    backend_option: Annotated[list[str] | None, typer.Option(help="Option of the backend, NAME=VALUE (docs/backends.md); repeatable.", rich_help_panel=RUNNING, show_default=False)] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads inside the policy's runtime.", rich_help_panel=RUNNING, show_default="1 below 5 M parameters")] = None,
+    ort_library: Annotated[Path | None, typer.Option(help="Custom operators for ONNX Runtime (.so).", rich_help_panel=POLICY, show_default=False)] = None,
+    observations: Annotated[Path | None, typer.Option(help="Recorded inputs (.npz, one array per input with a leading step axis).", rich_help_panel=POLICY, show_default="seeded random")] = None,
+    cast: Annotated[bool, typer.Option(help="Convert a recording to the policy's dtypes.", rich_help_panel=POLICY)] = False,
+    seed: Annotated[int, typer.Option(help="Seed of observations and built-in weights.", rich_help_panel=POLICY)] = 0,
+    config: Annotated[Path | None, typer.Option(help="The deployment's YAML: its rate is compared with --rate.", rich_help_panel=POLICY, show_default=False)] = None,
+    fifo: Annotated[int | None, typer.Option(help="SCHED_FIFO priority of the loop, 1-99.", rich_help_panel=LOOP, show_default=False)] = None,
+    cpus: Annotated[str | None, typer.Option(help="Processors of the loop, such as 3 or 2-3.", rich_help_panel=LOOP, show_default=False)] = None,
+    mlock: Annotated[bool, typer.Option("--mlock", help="Lock all memory.", rich_help_panel=LOOP)] = False,
+    hold_cpu_dma_latency: Annotated[bool, typer.Option("--hold-cpu-dma-latency", help="Hold /dev/cpu_dma_latency at 0: no deep idle states.", rich_help_panel=LOOP)] = False,
+    gc: Annotated[str, typer.Option(help="Python's garbage collector in the loop: freeze, off or default.", rich_help_panel=LOOP)] = "freeze",
+    python: Annotated[list[str] | None, typer.Option(help="Interpreter of a backend, BACKEND=PATH; repeatable.", rich_help_panel=RUNNING, show_default=False)] = None,
+    hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds.", rich_help_panel=RUNNING)] = 20.0,
+    flush_s: Annotated[float, typer.Option(help="How often the steps are copied to disk, seconds.", rich_help_panel=OUTPUT)] = 10.0,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Run file.", rich_help_panel=OUTPUT, show_default="runs/<UTC>-<policy>-<backend>-<rate>hz.parquet")] = None,
+    junit: Annotated[Path | None, typer.Option(help="JUnit XML for CI.", rich_help_panel=OUTPUT, show_default=False)] = None,
+    github: Annotated[bool, typer.Option("--github", help="GitHub Actions annotations.", rich_help_panel=OUTPUT)] = False,
+    inconclusive_is: Annotated[str | None, typer.Option(help="fail or pass: what CI makes of INCONCLUSIVE.", rich_help_panel=OUTPUT, show_default=False)] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Only say how long a run must be; no POLICY needed.", rich_help_panel=RUNNING)] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="The verdict line alone.", rich_help_panel=OUTPUT)] = False,
+    json: Json = False,
+    force: Force = False,
+) -> None:
+    # fmt: on
+    """Exit codes: 0 PASS, 1 FAIL, 2 usage or unusable policy, 3 INCONCLUSIVE, 4 INVALID measurement."""
+    from robot_perf.tasks.deadline import DeadlineRequest
+
+    if rate is None:
+        raise UsageError(
+            "--rate is required",
+            why="It is never in the policy file, and no default fits every robot.",
+            do="Add --rate HZ.",
+        )
+    one_of("--overrun", overrun, ("skip", "queue"))
+    one_of("--wait", wait, ("sleep", "hybrid", "spin"))
+    one_of("--loop", loop, ("absolute", "sleep-rest", "sleep-after"))
+    one_of("--gc", gc, ("freeze", "off", "default"))
+    if inconclusive_is is not None:
+        one_of("--inconclusive-is", inconclusive_is, ("fail", "pass"))
+    from robot_perf.specs import RealTime
+
+    backend_options = parse_values("--backend-option", backend_option)
+    backend_options |= {
+        k: v
+        for k, v in (("threads", threads), ("ort_library", str(ort_library) if ort_library else None))
+        if v is not None
+    }
+    backend_options["device"] = parse_device(device)
+    request = DeadlineRequest(
+        policy=policy or "",
+        rate_hz=rate,
+        deadline_ns=None if deadline_ms is None else milliseconds("--deadline-ms", deadline_ms),
+        steps=steps,
+        duration_ns=None if duration is None else parse_duration_ns(duration),
+        miss_rate=miss_rate,
+        confidence=confidence,
+        assumed_burst=assume_burst,
+        m_in_k=parse_m_in_k(m_in_k),
+        max_consecutive_misses=max_consecutive,
+        percentile_limits_ns=parse_percentile_limits(limit),
+        release_jitter_limit_ns=None
+        if release_jitter_ms is None
+        else milliseconds("--release-jitter-ms", release_jitter_ms),
+        backend=backend,
+        backend_options=backend_options,
+        python=dict(parse_pairs("--python", python)),
+        overrun=overrun,
+        wait=wait,
+        shape=loop,
+        spin_margin_ns=round(in_range("--spin-margin-us", spin_margin_us, 0, 1e6) * 1000),
+        gc=gc,
+        real_time=RealTime(
+            fifo_priority=None if fifo is None else int(in_range("--fifo", fifo, 1, 99)),
+            cpus=parse_cpus(cpus),
+            mlock=mlock,
+            hold_cpu_dma_latency=hold_cpu_dma_latency,
+        ),
+        shapes=dict(parse_pairs("--shape", shape)),
+        state=tuple(parse_pairs("--state", state)),
+        action=action,
+        preset=preset,
+        policy_options=parse_values("--option", option),
+        observations=observations,
+        cast=cast,
+        seed=int(in_range("--seed", seed, 0, 2**63 - 1)),
+        config=config,
+        output=output,
+        force=force,
+        hang_s=in_range("--hang-s", hang_s, 0.1, 86400),
+        flush_s=in_range("--flush-s", flush_s, 0.1, 86400),
+    )
+    if plan:
+        _print_plan(request, as_json=json)
+        return
+    if policy is None:
+        raise UsageError(
+            "no POLICY was given", do="Name one, for example: robot-perf deadline mlp --rate 50. Or ask for --plan."
+        )
+    for path in (output, junit):
+        if path is not None:
+            check_output(path, force=force)
+    sys.exit(_measure(request, junit=junit, github=github, inconclusive_is=inconclusive_is, quiet=quiet, as_json=json))
+
+
+def _print_plan(request: DeadlineRequest, *, as_json: bool) -> None:
+    from robot_perf.render.plan import plan_document, plan_text
+    from robot_perf.tasks.deadline import budget_of
+
+    period, budget = budget_of(request)
+    if as_json:
+        emit_json(plan_document(period, budget))
+    else:
+        typer.echo(plan_text(period, budget))
+
+
+def _measure(
+    request: DeadlineRequest,
+    *,
+    junit: Path | None,
+    github: bool,
+    inconclusive_is: str | None,
+    quiet: bool,
+    as_json: bool,
+) -> int:
+    from robot_perf.analyze.document import deadline_document
+    from robot_perf.analyze.verdict import judge
+    from robot_perf.cli.progress import progress
+    from robot_perf.render import text
+    from robot_perf.tasks.deadline import prepare, run_deadline
+
+    prepared = prepare(request)
+    if not quiet and not as_json:
+        typer.echo(text.plan_line(prepared.loop, prepared.budget, planned=prepared.planned))
+    with progress(show=not quiet and not as_json and sys.stderr.isatty()) as look:
+        run, path = run_deadline(prepared, look)
+    verdict = judge(run)
+    if junit is not None:
+        from robot_perf.render.junit import junit_xml
+
+        write_output(junit, junit_xml([(path.name, run)]), force=request.force)
+    if as_json:
+        emit_json(deadline_document(run) | {"run": str(path)})
+    elif quiet:
+        typer.echo(text.verdict_line(verdict))
+    else:
+        typer.echo(text.deadline_report(run, saved=str(path)))
+    if github:
+        from robot_perf.render.github import annotations
+
+        typer.echo(annotations([(path.name, run)]), err=as_json)
+    code = verdict.exit_code
+    if code == ExitCode.INCONCLUSIVE and inconclusive_is is not None:
+        code = ExitCode.PASS if inconclusive_is == "pass" else ExitCode.FAIL
+    return int(code)
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    """Refuses a word that is not one of the allowed ones."""
+    if value not in allowed:
+        raise UsageError(f"{name} {value!r} is unknown", why=f"Allowed: {', '.join(allowed)}.")
+
+
+def in_range(name: str, value: float, low: float, high: float) -> float:
+    """Refuses a number outside [low, high], NaN included."""
+    if not low <= value <= high:
+        raise UsageError(f"{name} {value} is out of range", why=f"Allowed: {low:g} to {high:g}.")
+    return value
+
+
+def milliseconds(name: str, value: float) -> int:
+    """Milliseconds to ns, within (0, 1 day]."""
+    ns = round(in_range(name, value, 0, 86_400_000) * 1_000_000)
+    if ns <= 0:
+        raise UsageError(f"{name} {value} ms is not positive")
+    return ns
+
+
+def parse_device(device: str) -> str:
+    """cpu or cuda:N; `cuda` alone is cuda:0, said so."""
+    if device == "cpu" or (device.startswith("cuda:") and device[5:].isdecimal()):
+        return device
+    if device == "cuda":
+        return "cuda:0"
+    raise UsageError(
+        f"--device {device!r} is unknown", why="Allowed: cpu, cuda:0, cuda:1, …", do="--on names a device of the table."
+    )

@@ -1,0 +1,240 @@
+"""`deadline`: from a policy and a rate to a saved Run. Plans the length, describes the policy, measures, saves."""
+
+from __future__ import annotations
+
+import math
+import re
+import sys
+import time
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from robot_perf import __version__
+from robot_perf.errors import UsageError
+from robot_perf.measure.conductor import Plan, Progress, measure
+from robot_perf.measure.fingerprint import fingerprint
+from robot_perf.measure.order import WorkOrder
+from robot_perf.run.model import Run
+from robot_perf.run.parquet import save
+from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
+from robot_perf.stats.plan import plan_steps
+from robot_perf.units import period_ns
+
+MAX_STEPS = 200_000_000
+
+
+@dataclass(frozen=True)
+class DeadlineRequest:
+    """What a person asked for, with the defaults of design.md section 5 still open (None)."""
+
+    policy: str
+    rate_hz: str
+    deadline_ns: int | None = None
+    steps: int | None = None
+    duration_ns: int | None = None
+    miss_rate: float = 1e-3
+    confidence: float = 0.95
+    assumed_burst: float | None = None
+    m_in_k: tuple[int, int] | None = None
+    max_consecutive_misses: int | None = None
+    percentile_limits_ns: dict[str, int] = field(default_factory=dict)
+    release_jitter_limit_ns: int | None = None
+    backend: str | None = None
+    backend_options: dict[str, Any] = field(default_factory=dict)
+    python: dict[str, str] = field(default_factory=dict)
+    overrun: str = "skip"
+    wait: str = "sleep"
+    shape: str = "absolute"
+    spin_margin_ns: int = 200_000
+    gc: str = "freeze"
+    real_time: RealTime = field(default_factory=RealTime)
+    warmup_max: int = 2000
+    shapes: dict[str, str] = field(default_factory=dict)
+    state: tuple[tuple[str, str], ...] = ()
+    action: str | None = None
+    preset: str | None = None
+    policy_options: dict[str, Any] = field(default_factory=dict)
+    observations: Path | None = None
+    cast: bool = False
+    seed: int = 0
+    config: Path | None = None
+    output: Path | None = None
+    force: bool = False
+    hang_s: float = 20.0
+    flush_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A request with every default settled: what will run, for how long, and where the Run goes."""
+
+    request: DeadlineRequest
+    policy: PolicySpec
+    backend: str
+    loop: LoopSpec
+    budget: Budget
+    output: Path
+    planned: bool  # the length came from the plan, not from the person
+
+
+def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
+    """The period in ns and the budget, with the defaults that depend on each other. Raises UsageError."""
+    period = period_ns(request.rate_hz)
+    deadline = period if request.deadline_ns is None else request.deadline_ns
+    if deadline <= 0:
+        raise UsageError(f"a deadline of {deadline / 1e6} ms is not positive", do="Give --deadline-ms above 0.")
+    for name, value in (("--miss-rate", request.miss_rate), ("--confidence", request.confidence)):
+        if not (0 < value < 1):
+            raise UsageError(f"{name} {value} is out of range", why="Allowed: above 0 and below 1.")
+    if request.miss_rate < 1e-9:
+        raise UsageError(f"--miss-rate {request.miss_rate} is out of range", why="Below 1e-9 no run is long enough.")
+    if not 0.5 <= request.confidence <= 0.999999:
+        raise UsageError(f"--confidence {request.confidence} is out of range", why="Allowed: 0.5 to 0.999999.")
+    burst = request.assumed_burst
+    if burst is None:
+        # Under `skip` with D = T an overrun costs the late job and at least one dropped release.
+        burst = 2.0 if request.overrun == "skip" and deadline == period else 1.0
+    if not 1 <= burst <= 1e6:
+        raise UsageError(
+            f"--assume-burst {burst} is out of range", why="It is a number of misses per overrun: at least 1."
+        )
+    budget = Budget(
+        deadline_ns=deadline,
+        miss_rate=request.miss_rate,
+        confidence=request.confidence,
+        assumed_burst=burst,
+        m_in_k=request.m_in_k,
+        max_consecutive_misses=request.max_consecutive_misses,
+        percentile_limits_ns=dict(request.percentile_limits_ns),
+        release_jitter_limit_ns=request.release_jitter_limit_ns,
+    )
+    return period, budget
+
+
+def prepare(request: DeadlineRequest) -> Prepared:
+    """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't."""
+    from robot_perf import policies
+
+    period, budget = budget_of(request)
+    steps = _steps(request, period, budget)
+    loop = LoopSpec(
+        period_ns=period,
+        deadline_ns=budget.deadline_ns,
+        steps=steps,
+        warmup_max=request.warmup_max,
+        overrun=request.overrun,
+        wait=request.wait,
+        shape=request.shape,
+        spin_margin_ns=request.spin_margin_ns,
+        gc=request.gc,
+        real_time=request.real_time,
+    )
+    _refuse_livelock(loop)
+    policy = policies.describe(
+        request.policy,
+        shapes=request.shapes,
+        state=list(request.state),
+        action=request.action,
+        preset=request.preset,
+        seed=request.seed,
+        options=request.policy_options,
+        observations=request.observations,
+    )
+    backend = request.backend or policies.default_backend(policy)
+    output = request.output or default_output(policy.name, backend, request.rate_hz)
+    if output.exists() and not request.force:
+        raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
+    return Prepared(
+        request, policy, backend, loop, budget, output, request.steps is None and request.duration_ns is None
+    )
+
+
+def _steps(request: DeadlineRequest, period: int, budget: Budget) -> int:
+    if request.steps is not None and request.duration_ns is not None:
+        raise UsageError("--steps and --duration exclude each other", do="Give one of them.")
+    if request.steps is not None:
+        steps = request.steps
+    elif request.duration_ns is not None:
+        steps = math.ceil(request.duration_ns / period)
+    else:
+        steps = plan_steps(budget.miss_rate, budget.confidence, allowed=1, burst=budget.assumed_burst)
+    if not 1 <= steps <= MAX_STEPS:
+        raise UsageError(
+            f"{steps:,} releases are out of range",
+            why=f"Allowed: 1 to {MAX_STEPS:,}.",
+            do="Change --steps, --duration or --miss-rate.",
+        )
+    return steps
+
+
+def _refuse_livelock(loop: LoopSpec) -> None:
+    if loop.real_time.fifo_priority is None:
+        return
+    if loop.wait == "spin":
+        raise UsageError(
+            "--wait spin under --fifo can starve the whole machine",
+            why="A FIFO thread that never sleeps keeps its processor for ever.",
+            do="Use --wait sleep, or hybrid with a margin below 1 ms.",
+        )
+    if loop.wait == "hybrid" and loop.spin_margin_ns >= 1_000_000:
+        raise UsageError(
+            f"a spin margin of {loop.spin_margin_ns / 1e6} ms under --fifo is too long", why="Allowed: below 1 ms."
+        )
+
+
+def default_output(policy: str, backend: str, rate_hz: str) -> Path:
+    """`runs/<UTC>-<policy>-<backend>-<rate>hz.parquet`, with a number appended if two runs start in one second."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", policy).strip("._") or "policy"
+    rate = f"{float(Fraction(rate_hz)):g}"
+    stem = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{safe[:60]}-{backend}-{rate}hz"
+    path = Path("runs") / f"{stem}.parquet"
+    number = 2
+    while path.exists():
+        path = Path("runs") / f"{stem}-{number}.parquet"
+        number += 1
+    return path
+
+
+def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tuple[Run, Path]:
+    """Measures and saves. The Run is saved whatever happened to the worker; a policy that can't be loaded raises."""
+    request = prepared.request
+    conditions: dict[str, Any] = {
+        "version": __version__,
+        "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "argv": sys.argv[1:],
+        "rate_hz": request.rate_hz,
+        "rate_checked": "unchecked",
+        "planned": prepared.planned,
+        "budget": to_json(prepared.budget),
+        "backend": {"name": prepared.backend, "options": request.backend_options},
+        "seed": request.seed,
+        "host": fingerprint(),
+    }
+    order = WorkOrder(
+        map_path="",
+        policy=prepared.policy,
+        backend=prepared.backend,
+        loop=prepared.loop,
+        options=request.backend_options,
+        observations=str(request.observations) if request.observations else None,
+        cast=request.cast,
+        seed=request.seed,
+    )
+    output = prepared.output
+    plan = Plan(
+        order=order,
+        conditions=conditions,
+        python=request.python.get(prepared.backend, sys.executable),
+        disk_copy=output.with_suffix(".map"),
+        flush_s=request.flush_s,
+        hang_s=request.hang_s,
+    )
+    run = measure(plan, on_progress)
+    return run, save(run, output, force=request.force)
+
+
+def with_rate(request: DeadlineRequest, rate_hz: str) -> DeadlineRequest:
+    """The same request at another rate."""
+    return replace(request, rate_hz=rate_hz)
