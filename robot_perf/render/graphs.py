@@ -1,0 +1,74 @@
+"""Two one-line graphs for a terminal: the distribution of response time, and where on the timeline releases were missed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.model import Run
+
+__all__ = ["DEADLINE", "LATE", "LOST", "ON_TIME", "histogram", "timeline_marks"]
+
+BARS = "▁▂▃▄▅▆▇█"
+DEADLINE, ON_TIME, LATE, LOST = "┊", "·", "╷", "✕"
+
+
+def histogram(response_ns: NDArray[np.int64], deadline_ns: int, cells: int) -> str:
+    """Bars of the distribution from its smallest value to the deadline or, if later, its largest; logarithmic axis.
+
+    The tallest bar is full height; a bar that holds a single step is still drawn. The deadline has a cell of its own: bars
+    left of it are on time, bars right of it are late. The string has `cells` characters.
+    """
+    low, high = max(1, int(response_ns.min())), max(int(response_ns.max()), deadline_ns)
+    low = min(low, deadline_ns)
+    span = math.log(high / low) or 1.0
+    at = min(cells - 1, int(math.log(deadline_ns / low) / span * (cells - 1)))
+    on_time, late = response_ns[response_ns <= deadline_ns], response_ns[response_ns > deadline_ns]
+    if len(late):
+        at = max(1 if len(on_time) else 0, min(at, cells - 2))  # a late step is never left without a cell
+    left, right = _counts(on_time, low, deadline_ns, at), _counts(late, deadline_ns, high, cells - 1 - at)
+    tallest = max(left.max(initial=0), right.max(initial=0), 1)
+    return f"{_bars(left, tallest)}{DEADLINE}{_bars(right, tallest)}"
+
+
+def _bars(counts: NDArray[np.int64], tallest: int) -> str:
+    return "".join(BARS[math.ceil(c / tallest * len(BARS)) - 1] if c else " " for c in counts)
+
+
+def _counts(values: NDArray[np.int64], low: int, high: int, cells: int) -> NDArray[np.int64]:
+    if cells <= 0:
+        return np.zeros(0, np.int64)
+    if not len(values):
+        return np.zeros(cells, np.int64)
+    span = math.log(high / low) or 1.0
+    position = np.log(np.maximum(values, 1) / low) / span * cells
+    return np.bincount(np.clip(position.astype(np.int64), 0, cells - 1), minlength=cells)
+
+
+def timeline_marks(run: Run, cells: int) -> tuple[str, float]:
+    """(one mark per stretch of releases, releases per mark). A mark shows the worst of its stretch; unreached is blank.
+
+    Worst first: a release that never ran to its end (skipped or unfinished), a late one, all on time.
+    """
+    scheduled, columns = run.scheduled, run.columns
+    inside = (columns["step"] >= 0) & (columns["step"] < scheduled)
+    step, end = columns["step"][inside], columns["end_ns"][inside]
+    finished = end != NOT_MEASURED
+    reached = scheduled if run.conditions["state"] == "complete" else int(step[-1]) + 1 if len(step) else 0
+    state = np.full(scheduled, 3, np.int8)
+    state[:reached] = 2
+    late = end - columns["release_ns"][inside] > run.loop.deadline_ns
+    state[step[finished]] = np.where(late, 1, 0)[finished]
+    cells = min(cells, scheduled)
+    edges = np.linspace(0, scheduled, cells + 1).astype(np.int64)
+    marks = "".join(_mark(state[a:b]) for a, b in itertools.pairwise(edges))
+    return marks, scheduled / cells
+
+
+def _mark(stretch: NDArray[np.int8]) -> str:
+    known = stretch[stretch < 3]
+    return {0: ON_TIME, 1: LATE, 2: LOST}[int(known.max())] if len(known) else " "

@@ -1,0 +1,122 @@
+"""The verdict in words: the line that answers the question, and the lines that say why and what next."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from robot_perf.analyze.types import Verdict
+from robot_perf.render.cells import percent, reason_words
+from robot_perf.render.command import rerun_command
+from robot_perf.render.lines import clean, labelled
+from robot_perf.run.model import Run
+from robot_perf.stats.plan import steps_to_pass
+from robot_perf.units import format_count, format_duration, format_ms, format_probability
+
+__all__ = ["STATUS_STYLE", "assumption", "headline", "missed_words", "verdict_lines"]
+
+# Colour repeats what the word says, and says nothing that the word doesn't.
+STATUS_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "INVALID": "bold magenta"}
+
+
+def verdict_lines(run: Run, verdict: Verdict, width: int) -> list[Text]:
+    """The verdict first, then its cause, what it would take, or what made it invalid."""
+    lines = labelled(verdict.status, headline(verdict), width, style="bold", label_style=STATUS_STYLE[verdict.status])
+    if verdict.status == "FAIL" and verdict.cause:
+        lines += labelled("cause", clean(verdict.cause).removeprefix("worst cause known: "), width)
+    if verdict.status == "INCONCLUSIVE":
+        lines += _what_it_takes(run, verdict, width)
+    if verdict.status == "INVALID":
+        for reason in verdict.invalid[1:]:
+            lines += labelled("also", clean(reason), width)
+        lines += labelled("seen", f"{missed_words(verdict)}; no verdict follows from it", width)
+        lines += labelled("next", how_to_measure_validly(run, verdict), width)
+    for check in verdict.checks:
+        lines += labelled("check", f"{check.status}: {reason_words(clean(check.reason))}", width)
+    for note in verdict.notes:
+        lines += labelled("note", clean(note), width, label_style="dim")
+    return lines
+
+
+def headline(verdict: Verdict) -> str:
+    """One sentence with the bound, the deadline, the confidence, the assumption and the counts."""
+    if verdict.status == "INVALID":
+        return clean(verdict.invalid[0])
+    if verdict.miss_rate_upper is None or verdict.miss_rate_lower is None:
+        return "no release was reached: nothing is known about the miss rate"
+    alone = [clean(c.reason) for c in verdict.checks if c.status == verdict.status]
+    own = _own_status(verdict)
+    if own != verdict.status and alone:
+        return f"{reason_words(alone[0])}; {missed_words(verdict)}"
+    sure = f"({percent(verdict.confidence)} confidence, {assumption(verdict)})"
+    low, high = format_probability(verdict.miss_rate_lower), format_probability(verdict.miss_rate_upper)
+    deadline = f"{format_ms(verdict.deadline_ns)} ms"
+    allowed = format_probability(verdict.allowed_miss_rate)
+    if own == "PASS":
+        return f"at most {high} of releases miss {deadline} {sure}; {missed_words(verdict)}"
+    if own == "FAIL":
+        return f"at least {low} of releases miss {deadline} {sure}, allowed {allowed}; {missed_words(verdict)}"
+    return f"between {low} and {high} of releases miss {deadline} {sure}, allowed {allowed}; {missed_words(verdict)}"
+
+
+def _own_status(verdict: Verdict) -> str:
+    """What the miss rate alone says, whatever the other checks say."""
+    upper, lower = verdict.miss_rate_upper, verdict.miss_rate_lower
+    if upper is not None and upper <= verdict.allowed_miss_rate:
+        return "PASS"
+    return "FAIL" if lower is not None and lower > verdict.allowed_miss_rate else "INCONCLUSIVE"
+
+
+def assumption(verdict: Verdict) -> str:
+    """Which bursts the bounds count with: assumed, or longer ones that were seen."""
+    seen = verdict.observed_burst
+    if seen is not None and seen > verdict.assumed_burst:
+        return f"bursts of {seen:.3g} seen"
+    return f"bursts of {verdict.assumed_burst:g} assumed" if verdict.assumed_burst > 1 else "independent misses assumed"
+
+
+def missed_words(verdict: Verdict) -> str:
+    """`3 of 2,995 missed (1 late, 2 skipped), longest run 3`."""
+    if not verdict.misses:
+        return f"0 of {format_count(verdict.releases)} missed"
+    kinds = [(verdict.late, "late"), (verdict.skipped, "skipped"), (verdict.unfinished, "never finished")]
+    split = ", ".join(f"{format_count(count)} {word}" for count, word in kinds if count)
+    counts = f"{format_count(verdict.misses)} of {format_count(verdict.releases)} missed ({split})"
+    return f"{counts}, longest run {format_count(verdict.longest_miss_run)}"
+
+
+def _what_it_takes(run: Run, verdict: Verdict, width: int) -> list[Text]:
+    if _own_status(verdict) != "INCONCLUSIVE":
+        return labelled("next", "a longer run: " + rerun_command(run, steps=2 * run.scheduled), width)
+    steps = steps_to_pass(verdict.misses, verdict.allowed_miss_rate, verdict.confidence, verdict.deff)
+    more = steps - verdict.releases
+    length = f"{format_count(steps)} releases ({format_duration(steps * verdict.period_ns)})"
+    if more <= 0:
+        # more misses than the observed burst explains: no length with this many misses is the problem
+        text = f"a new run of {length} with no more misses than this would pass"
+    else:
+        text = f"{format_count(more)} more releases without an overrun would pass: a new run of {length}, not a longer look at this one"
+    lines = labelled("needs", text, width)
+    if verdict.miss_rate is not None and verdict.miss_rate > verdict.allowed_miss_rate:
+        lines += labelled("", "more than the allowed share was missed here: expect a longer run to fail", width)
+    return lines + labelled("next", rerun_command(run, steps=max(steps, 1)), width)
+
+
+def how_to_measure_validly(run: Run, verdict: Verdict) -> str:
+    """What to do about the first reason, and the command to repeat."""
+    first = verdict.invalid[0].lower() if verdict.invalid else ""
+    advice = next((words for sign, words in _REMEDIES if sign in first), "remove the cause")
+    return f"{advice}, then {rerun_command(run)}"
+
+
+_REMEDIES = (
+    ("interrupted", "let it run to its end"),
+    ("raised", "make the policy run without the error above"),
+    ("hung", "find out why the policy did not return (--hang-s sets how long is waited)"),
+    ("died of", "find out what killed the measured process (dmesg tells of the out-of-memory killer)"),
+    ("ended the measured process", "make the policy return instead of ending the process"),
+    ("nan or infinite", "feed observations that the policy was trained on (--observations FILE.npz)"),
+    ("differ", "check the file and --state, --action and --cast"),
+    ("pending", "make the policy wait for its own device work"),
+    ("inside the measured window", "warm up longer or fix the shapes"),
+    ("clock", "let the clock settle (a suspended machine or a stepped clock)"),
+)
