@@ -91,10 +91,10 @@ def format_duration(ns: float) -> str:
     if ns < 0:
         return f"-{format_duration(-ns)}"
     seconds = ns / NS_PER_S
-    if seconds >= 3600:
-        return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"
-    if seconds >= 60:
-        return f"{int(seconds // 60)} min {seconds % 60:.0f} s"
+    if round(seconds) >= 3600:
+        return f"{round(seconds / 60) // 60} h {round(seconds / 60) % 60} min"
+    if round(seconds, 1) >= 60:
+        return f"{round(seconds) // 60} min {round(seconds) % 60} s"
     if seconds >= 1:
         return f"{seconds:.1f} s"
     if ns >= MS:

@@ -117,7 +117,12 @@ def make_run(
         ),
         "budget": to_json(Budget(**asked)),
         "backend": {"name": "onnxruntime", "options": {}},
-        "backend_facts": {"version": "1.22.0", "provider": "CPUExecutionProvider", "threads": 1},
+        "backend_facts": {
+            "backend": "onnxruntime",
+            "onnxruntime": "1.22.0",
+            "providers": ["CPUExecutionProvider"],
+            "threads": 1,
+        },
         "host": HOST,
         "real_time": {"scheduler": "SCHED_OTHER", "priority": 0, "affinity": [0, 1, 2, 3], "refused": []},
         "cold_start": {"process_ns": 60 * MS, "modules_ns": 90 * MS, "import_ns": 120 * MS, "load_ns": 14 * MS},

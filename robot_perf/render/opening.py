@@ -16,7 +16,8 @@ from robot_perf.units import format_count, format_duration, format_probability
 __all__ = ["backend_words", "host_words", "opening_lines", "opening_of", "plan_words", "policy_words"]
 
 _DOCTOR = "robot-perf doctor"
-_PACKAGE = {"eager": "torch", "compile": "torch", "cuda_graph": "torch"}  # the others are named as their package is
+# the package whose version says what a backend is; the others are named as their package is
+_PACKAGE = {"eager": "torch", "compile": "torch", "cuda_graph": "torch"}
 
 
 def opening_lines(
@@ -108,17 +109,15 @@ def _size(tensor: TensorSpec) -> str:
 def backend_words(backend: Mapping[str, Any], facts: Mapping[str, Any], versions: Mapping[str, Any]) -> str:
     """`onnxruntime 1.22.0 on CPU, 1 thread`. The version is the worker's own word where it said one."""
     name = clean(backend.get("name", "?"))
-    version = facts.get("version") or versions.get(_PACKAGE.get(name, name))
+    package = _PACKAGE.get(name, name)
+    version = facts.get(package) or versions.get(package)
     device = str(facts.get("device") or (backend.get("options") or {}).get("device") or "cpu")
     words = f"{name} {clean(version)}" if version else name
     if name in _PACKAGE and version:
         words = f"{name} (torch {clean(version)})"
     words += f" on {'CPU' if device == 'cpu' else clean(device)}"
-    threads = next(
-        (facts[k] for k in ("threads", "intra_op_threads", "intra_op_num_threads") if isinstance(facts.get(k), int)),
-        None,
-    )
-    return words if threads is None else f"{words}, {threads} thread{'s' * (threads != 1)}"
+    threads = facts.get("threads")
+    return words if not isinstance(threads, int) else f"{words}, {threads} thread{'s' * (threads != 1)}"
 
 
 def plan_words(loop: LoopSpec, budget: Budget, planned: bool) -> str:

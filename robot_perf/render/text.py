@@ -13,14 +13,15 @@ from robot_perf.analyze.types import Outlier, Summary, Verdict
 from robot_perf.analyze.verdict import judge
 from robot_perf.render.cells import percent
 from robot_perf.render.graphs import DEADLINE, LATE, LOST, ON_TIME, histogram, timeline_marks
-from robot_perf.render.lines import LABEL, clean, join, labelled
-from robot_perf.render.opening import opening_of
+from robot_perf.render.lines import LABEL, clean, join, labelled, pad
+from robot_perf.render.opening import opening_of, plan_words
 from robot_perf.render.tables import metric_table
-from robot_perf.render.verdict_text import verdict_lines
+from robot_perf.render.verdict_text import headline, verdict_lines
 from robot_perf.run.model import Run
+from robot_perf.specs import Budget, LoopSpec
 from robot_perf.units import MS, format_count, format_duration
 
-__all__ = ["MAX_WIDTH", "deadline_report", "deadline_text", "result_text"]
+__all__ = ["MAX_WIDTH", "deadline_report", "deadline_text", "plan_line", "result_text", "verdict_line"]
 
 MAX_WIDTH = 100
 _WORST = 3
@@ -28,11 +29,21 @@ _INTERPRETER = ("process start", "modules", "imports")
 
 
 def deadline_report(
-    run: Run, *, width: int = MAX_WIDTH, saved: Path | None = None, doctor_notes: int | None = None
+    run: Run, *, width: int = MAX_WIDTH, saved: Path | str | None = None, doctor_notes: int | None = None
 ) -> str:
     """The whole report as plain text, without colour."""
     verdict = judge(run) if run.loop.period_ns else None
     return deadline_text(run, summarize(run), verdict, width=width, saved=saved, doctor_notes=doctor_notes).plain
+
+
+def plan_line(loop: LoopSpec, budget: Budget, *, planned: bool, width: int = MAX_WIDTH) -> str:
+    """How long the run will be, and why: said before it starts."""
+    return join(labelled("plan", plan_words(loop, budget, planned), width)).plain
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """The verdict alone, in one line however long it is: status, bound, confidence, assumption, counts."""
+    return f"{pad(verdict.status, LABEL - 2)}  {headline(verdict)}"
 
 
 def deadline_text(
@@ -41,7 +52,7 @@ def deadline_text(
     verdict: Verdict | None,
     *,
     width: int = MAX_WIDTH,
-    saved: Path | None = None,
+    saved: Path | str | None = None,
     doctor_notes: int | None = None,
 ) -> Text:
     """Opening lines and result. `verdict` is None for a back-to-back run; `saved` is where the Run file lies."""
@@ -51,7 +62,7 @@ def deadline_text(
 
 
 def result_text(
-    run: Run, summary: Summary, verdict: Verdict | None, *, width: int = MAX_WIDTH, saved: Path | None = None
+    run: Run, summary: Summary, verdict: Verdict | None, *, width: int = MAX_WIDTH, saved: Path | str | None = None
 ) -> Text:
     """What a measurement ended in: everything below the opening lines and the progress bar."""
     width = min(width, MAX_WIDTH)
@@ -164,7 +175,7 @@ def outlier_words(outlier: Outlier) -> str:
     return ", ".join(parts) + cause
 
 
-def _saved_lines(saved: Path | None, width: int) -> list[Text]:
+def _saved_lines(saved: Path | str | None, width: int) -> list[Text]:
     if saved is None:
         return []
     path = clean(saved)
