@@ -98,7 +98,7 @@ def worst_cause(run: Run) -> str:
     misses, steps = int(charged[worst]), int(np.count_nonzero(cause == worst))
     text = (
         f"worst cause known: {CAUSES[worst]}, {format_count(misses)} of {format_count(int(line.miss.sum()))} misses"
-        f" in {format_count(steps)} late steps"
+        f" in {format_count(steps)} late step{'' if steps == 1 else 's'}"
     )
     if worst == _USUAL:
         median = format_duration(float(np.median(line.execution_ns)))

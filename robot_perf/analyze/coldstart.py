@@ -14,7 +14,12 @@ from robot_perf.run.model import Run
 
 __all__ = ["cold_start"]
 
-_LABELS = {"process_ns": "process start", "import_ns": "imports", "load_ns": "load"}
+_LABELS = {
+    "process_ns": "process start",
+    "modules_ns": "import of the harness",
+    "import_ns": "import of the backend",
+    "load_ns": "load of the policy",
+}
 _SINGLE_CALLS = 3
 
 
@@ -37,9 +42,7 @@ def cold_start(run: Run) -> ColdStart:
         calls=tuple(int(ns) for ns in calls[:_SINGLE_CALLS]),
         from_call=onset,
         steady_execution_ns=int(np.median(calls[onset - 1 :])) if onset is not None else None,
-        would_have_missed=_misses_before_the_grid(run, first[:before_grid]) + _warmup_misses(run)
-        if len(calls)
-        else None,
+        would_have_missed=_would_have_missed(run, first[:before_grid]) if len(calls) else None,
         first_action_ns=sum(ns for _, ns in rows) + int(calls[0]) if rows and len(calls) else None,
     )
 
@@ -66,19 +69,16 @@ def _typical_from(calls: NDArray[np.int64]) -> int | None:
     return None
 
 
-def _misses_before_the_grid(run: Run, calls: list[int]) -> int:
-    """Releases that calls of this length would have missed under `skip`: the late job and those that fall into it."""
+def _would_have_missed(run: Run, before: list[int]) -> int:
+    """Releases missed by the calls before the window: each late job and those that fall into it.
+
+    Warm-up runs in several grids, so the releases that fall into a job are counted from its own release.
+    """
     period, deadline = run.loop.period_ns, run.loop.deadline_ns
     if period == 0:
         return 0
-    return sum((ns > deadline) + max(0, -(-ns // period) - 1) for ns in calls)
-
-
-def _warmup_misses(run: Run) -> int:
-    """Misses on the warm-up's own grid: late, unfinished and dropped releases, up to release 0."""
-    if run.loop.period_ns == 0 or not len(run.warmup["step"]):
-        return 0
-    step, end = run.warmup["step"], run.warmup["end_ns"]
-    late = (end == NOT_MEASURED) | (end - run.warmup["release_ns"] > run.loop.deadline_ns)
-    scheduled = int(step[-1]) - int(step[0]) + 1
-    return int(np.count_nonzero(late)) + scheduled - len(step)
+    warmup = run.warmup
+    done = warmup["end_ns"] != NOT_MEASURED
+    response = np.concatenate((np.asarray(before, np.int64), (warmup["end_ns"] - warmup["release_ns"])[done]))
+    fallen = np.maximum(-(-response // period) - 1, 0)
+    return int(np.count_nonzero(response > deadline)) + int(fallen.sum()) + int(np.count_nonzero(~done))

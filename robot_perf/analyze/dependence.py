@@ -14,9 +14,8 @@ from robot_perf.stats.dependence import ljung_box, runs_test
 __all__ = ["dependence", "labels"]
 
 _LAGS = 10
-_SHIFT = 0.05  # a median shift above this is drift
-_SURE = 0.01
-_TRIFLE = 0.01  # long runs make a shift of no consequence significant: below this it is not called drift
+# (shift of the median, Mann-Whitney p): short runs shift by chance, and long ones make a trifle significant
+_DRIFT = ((0.05, 0.05), (0.01, 0.01))
 
 
 def dependence(line: Timeline) -> Dependence:
@@ -46,8 +45,10 @@ def labels(run: Run, runs: MissRuns, depends: Dependence) -> tuple[str, ...]:
     """Words on the result: the recorder's own (`conditions["labels"]`), then drift and few miss runs."""
     found = [str(label) for label in run.conditions.get("labels") or ()]
     shift, p = depends.half_shift, depends.half_p
-    if shift is not None and p is not None and (abs(shift) > _SHIFT or (p < _SURE and abs(shift) > _TRIFLE)):
+    if shift is not None and p is not None and any(abs(shift) > least and p < level for least, level in _DRIFT):
         found.append("drift (thermal?)")
+    if (run.conditions.get("warmup") or {}).get("settled") is False:
+        found.append("warm-up not settled")
     if 1 <= runs.runs < FEW_RUNS:
         found.append("few miss runs")
     return tuple(dict.fromkeys(found))

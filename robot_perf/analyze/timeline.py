@@ -164,8 +164,7 @@ def timeline(run: Run) -> Timeline:
     step, first = np.unique(columns["step"][inside], return_index=True)
     rows = np.flatnonzero(inside)[first]
     finished = columns["end_ns"][rows] != NOT_MEASURED
-    complete = run.conditions["state"] == "complete"
-    releases = run.scheduled if complete else (int(step[-1]) + 1 if len(step) else 0)
+    releases, hung = _reached(run, step)
     done = rows[finished]
     release, end = columns["release_ns"][done], columns["end_ns"][done]
     miss = np.ones(releases, np.bool_)
@@ -182,6 +181,16 @@ def timeline(run: Run) -> Timeline:
         wake=columns["wake_ns"][done],
         start=columns["start_ns"][done],
         end=end,
-        unfinished=int(np.count_nonzero(~finished)),
+        unfinished=int(np.count_nonzero(~finished)) + hung,
         miss=miss,
     )
+
+
+def _reached(run: Run, step: Ints) -> tuple[int, int]:
+    """(releases that count, 1 if the last of them is a step still in flight when the run ended)."""
+    if run.conditions["state"] == "complete":
+        return run.scheduled, 0
+    last = int(step[-1]) + 1 if len(step) else 0
+    reached = min(max(last, int(run.conditions.get("reached") or 0)), run.scheduled)
+    flying = int((run.conditions.get("in_flight") or {}).get("step", -1))
+    return (flying + 1, 1) if last <= flying < run.scheduled else (reached, 0)

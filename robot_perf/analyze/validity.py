@@ -17,9 +17,10 @@ _SUSTAINED = 3  # intervals in a row: a step shows in one, a preempted reading i
 
 
 def invalid_reasons(run: Run) -> tuple[str, ...]:
-    """All reasons, the recorder's own first; empty for a measurement that can be trusted."""
+    """All reasons: an early end, the recorder's own, what the rows show; empty for a run that can be trusted."""
     reasons = [str(reason) for reason in run.conditions["invalid"]]
-    reasons += [*_interrupted(run), *_negative(run), *_inconsistent(run), *_gaps(run)]
+    reasons = [*_interrupted(run), *(r for r in reasons if r not in str(run.conditions["state"]))]
+    reasons += [*_negative(run), *_inconsistent(run), *_gaps(run)]
     clock = run.conditions.get("clock") or {}
     anomaly = clock_anomaly(clock.get("samples") or ())
     if anomaly:
@@ -28,11 +29,12 @@ def invalid_reasons(run: Run) -> tuple[str, ...]:
 
 
 def _interrupted(run: Run) -> Iterator[str]:
-    state = run.conditions["state"]
+    state = str(run.conditions["state"])
     if state != "complete":
         steps = run.columns["step"]
         reached = max(0, int(steps.max()) + 1) if len(steps) else 0
-        yield f"{state} after {format_count(reached)} of {format_count(run.scheduled)} releases"
+        count = f"{format_count(reached)} of {format_count(run.scheduled)} releases"
+        yield state if " of " in state or "warm-up" in state else f"{state} after {count}"
 
 
 def _negative(run: Run) -> Iterator[str]:

@@ -139,7 +139,7 @@ def _miss_sentence(evidence: MissEvidence, budget: Budget) -> str:
         return "no release was reached"
     seen = f"{format_count(evidence.runs.misses)} of {format_count(evidence.releases)} releases missed"
     sure, allowed = f"{budget.confidence * 100:g} % confidence", format_probability(budget.miss_rate)
-    low, high = format_probability(evidence.lower), format_probability(evidence.upper)
+    low, high = format_probability(evidence.lower, 4), format_probability(evidence.upper, 4)
     if evidence.status == "PASS":
         return f"{seen}: the miss rate is at most {high} with {sure}, allowed {allowed}"
     if evidence.status == "FAIL":

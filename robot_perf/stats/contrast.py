@@ -17,6 +17,7 @@ __all__ = [
     "fisher_more",
     "mann_whitney",
     "median_difference",
+    "quantile",
     "quantile_difference",
 ]
 
@@ -76,9 +77,15 @@ def quantile_difference(
     Blocks keep late steps that come together together; values may be +infinity.
     """
     rng = np.random.default_rng(seed)
-    points = [float(np.partition(x, nearest_rank(p, len(x)) - 1)[nearest_rank(p, len(x)) - 1]) for x in (a, b)]
+    points = [quantile(x, p) for x in (a, b)]
     draws = [_block_quantiles(np.asarray(x, dtype=np.float64), p, resamples, rng) for x in (a, b)]
     return _percentile_interval(points[0], points[1], draws[0], draws[1], confidence)
+
+
+def quantile(values: Values, p: Fraction) -> float:
+    """The nearest-rank percentile of unsorted values. Raises ValueError for none."""
+    rank = nearest_rank(p, len(values))
+    return float(np.partition(values, rank - 1)[rank - 1])
 
 
 def _block_quantiles(
