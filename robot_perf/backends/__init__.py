@@ -35,3 +35,18 @@ def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         raise PolicyError(f"{policy.name}: backend {name} can't take it", why=reason)
     runner: Runner = module.load(policy, options)
     return runner
+
+
+def default_backend(policy: PolicySpec) -> str:
+    """onnxruntime for ONNX and the built-in networks, eager for torch files and factories, python for null, spin and numpy.
+
+    A factory's module is not imported to find out: `policies` looked whether its source imports torch. A pipeline takes the
+    backend of its first stage; a stage may state another one.
+    """
+    if policy.kind == "pipeline":
+        return default_backend(policy.stages[0].policy)
+    if policy.kind in ("torchscript", "torch_export") or policy.metadata.get("factory_uses") == "torch":
+        return "eager"
+    if policy.kind == "onnx" or policy.builtin.get("name") in ("mlp", "gru", "lstm"):
+        return "onnxruntime"
+    return "python"

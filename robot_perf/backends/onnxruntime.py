@@ -1,0 +1,181 @@
+"""The `onnxruntime` backend on the CPU: sequential, spinning off, threads stated, no other provider ever.
+
+One thread is the default below 5 M parameters: the runtime's own default, a spinning thread per core, starves the rest of a
+robot's computer and gains nothing at these sizes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from robot_perf.backends.protocol import Array, Arrays, Runner
+from robot_perf.backends.text import first_line
+from robot_perf.errors import PolicyError, UsageError
+from robot_perf.policies.builtin import NETWORKS
+from robot_perf.policies.observations import initial_state
+from robot_perf.specs import PolicySpec
+
+PROVIDER = "CPUExecutionProvider"
+SMALL_PARAMETERS = 5_000_000
+OPTIONS = ("threads", "inter_threads", "spin", "arena", "device", "ort_library")
+
+
+def unavailable() -> str | None:
+    """Why onnxruntime can't run here, with the install line."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        return f'onnxruntime is not installed for {sys.executable}; install it: pip install "robot-perf[onnx]"'
+    return None
+
+
+def takes(policy: PolicySpec) -> str | None:
+    """Why this backend can't take the policy's format; None when it can."""
+    if policy.kind == "onnx" or (policy.kind == "builtin" and policy.builtin["name"] in NETWORKS):
+        return None
+    if policy.kind in ("torchscript", "torch_export"):
+        return "It runs ONNX; use --backend eager, or export the network to ONNX."
+    return "It runs ONNX files and the built-in networks; use --backend python."
+
+
+def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
+    """A session on the CPU provider.
+
+    Options: `threads` (intra-op), `inter_threads`, `spin` (default False), `arena` (default True), `ort_library`, `device`
+    (cpu). Raises PolicyError with the runtime's first line when it refuses the model.
+    """
+    import onnxruntime as ort
+
+    if str(options.get("device") or "cpu") != "cpu":
+        raise UsageError(
+            f"backend onnxruntime runs on the CPU, not on {options['device']}",
+            do="Leave out --device or use --device cpu.",
+        )
+    settings = ort.SessionOptions()
+    threads, inter = _threads(policy, options)
+    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, inter
+    settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    settings.enable_cpu_mem_arena = bool(options.get("arena", True))
+    settings.log_severity_level = 3
+    for pool in ("intra", "inter"):
+        settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", "1" if options.get("spin") else "0")
+    library = options.get("ort_library") or policy.asked.get("ort_library")
+    source: str | bytes = policy.path or b""
+    if policy.kind == "builtin":
+        from robot_perf.policies.builtin.onnx_model import render
+
+        source = render(policy.builtin, policy.seed)
+    try:
+        if library:
+            settings.register_custom_ops_library(str(library))
+        session = ort.InferenceSession(source, settings, providers=[PROVIDER])
+    except _runtime_errors() as error:
+        raise PolicyError(
+            f"{policy.path or policy.name}: onnxruntime {ort.__version__} refuses to load it",
+            do="Check it with onnx.checker, or export it again.",
+            detail=first_line(error),
+        ) from error
+    session.disable_fallback()
+    if session.get_providers() != [PROVIDER]:
+        raise PolicyError(f"{policy.name}: onnxruntime uses {session.get_providers()} instead of {PROVIDER}")
+    _check_signature(policy, session)
+    return OnnxRunner(
+        policy,
+        session,
+        {
+            "threads": threads,
+            "inter_threads": inter,
+            "arena": settings.enable_cpu_mem_arena,
+            "spin": bool(options.get("spin")),
+            "ort_library": library,
+        },
+    )
+
+
+def _threads(policy: PolicySpec, options: Mapping[str, Any]) -> tuple[int, int]:
+    small = policy.cost is None or policy.cost.parameters < SMALL_PARAMETERS
+    found = []
+    for key in ("threads", "inter_threads"):
+        value = options.get(key)
+        if value is not None and (not isinstance(value, int) or value < 0):
+            raise UsageError(
+                f"{key} {value!r} is not a number of threads", why="Allowed: 1, 2, …; 0 is the runtime's own choice."
+            )
+        found.append(value if value is not None else (1 if small or key == "inter_threads" else 0))
+    return found[0], found[1]
+
+
+def _runtime_errors() -> tuple[type[BaseException], ...]:
+    # The runtime's exceptions derive from Exception directly, one by one.
+    module = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
+    own = tuple(v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Exception))
+    return (*own, RuntimeError, ValueError, OSError, TypeError)
+
+
+def _check_signature(policy: PolicySpec, session: Any) -> None:
+    inputs = [i.name for i in session.get_inputs()]
+    outputs = [o.name for o in session.get_outputs()]
+    if inputs != [t.name for t in policy.inputs] or outputs != [t.name for t in policy.outputs]:
+        raise PolicyError(
+            f"{policy.name}: the runtime sees another signature than the file's description",
+            why=f"Inputs {inputs}, outputs {outputs}.",
+            do="The file changed between reading and loading: run again.",
+        )
+
+
+class OnnxRunner:
+    """One session; state outputs of a step are the state inputs of the next, without a copy."""
+
+    def __init__(self, policy: PolicySpec, session: Any, settings: Mapping[str, Any]) -> None:
+        self.spec = policy
+        self._session = session
+        self._settings = dict(settings)
+        self._run = session.run
+        self._outputs = [t.name for t in policy.outputs]
+        self._feed: dict[str, Array] = {}
+        self._fed = [policy.inputs[i].name for i in policy.fed]
+        self._carried = [(policy.inputs[p.target].name, p.source) for p in policy.state]
+        self._initial = initial_state(policy)
+        self.reset()
+
+    def step(self, observation: Arrays) -> Arrays:
+        """All outputs by position; a repeated name gives its value at each of its positions."""
+        feed = self._feed
+        for name, array in zip(self._fed, observation):  # noqa: B905 - checked once in reset's caller, not in every step
+            feed[name] = array
+        outputs: list[Array] = self._run(self._outputs, feed)
+        for name, source in self._carried:
+            feed[name] = outputs[source]
+        return outputs
+
+    def reset(self) -> None:
+        """The initial state again: zeros, or the recorded values."""
+        for (name, _), value in zip(self._carried, self._initial, strict=True):
+            self._feed[name] = value
+
+    def state(self) -> Mapping[str, Array]:
+        """The carried values by input name."""
+        return {name: self._feed[name] for name, _ in self._carried}
+
+    def counters(self) -> Mapping[str, int]:
+        """No event can spoil the window: no provider can change and nothing is compiled after loading."""
+        return {}
+
+    def facts(self) -> Mapping[str, Any]:
+        """Version, the providers really used, threads, spinning, arena."""
+        import onnxruntime as ort
+
+        return {
+            "backend": "onnxruntime",
+            "onnxruntime": ort.__version__,
+            "providers": self._session.get_providers(),
+            "execution": "sequential",
+            **self._settings,
+        }
+
+    def close(self) -> None:
+        """Frees the session."""
+        self._feed.clear()
+        del self._run, self._session
