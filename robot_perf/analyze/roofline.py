@@ -108,7 +108,8 @@ def linear(hidden: int, tokens: int, *, element_bytes: float = 2.0, activations:
 def crossover_tokens(roof: Roof, hidden: int, *, element_bytes: float = 2.0, activations: bool = True) -> float:
     """Tokens at which a linear layer of `hidden` reaches the ridge; infinity where it never does.
 
-    From linear(): 2 N d / (b (d + 2 N)) = R gives N = b R d / (2 (d - b R)), in BF16 R d / (d - 2 R). Weights alone: b R / 2.
+    From linear(): 2 N d / (b (d + 2 N)) = R gives N = b R d / (2 (d - b R)), in BF16 R d / (d - 2 R). Weights alone: b
+    R / 2.
     """
     _positive(hidden=hidden, element_bytes=element_bytes)
     reduced = element_bytes * roof.ridge / 2
@@ -122,7 +123,8 @@ def decode_attention(
 ) -> Work:
     """One token's attention over a cache of `context` tokens in one layer: 2 FLOP per query head on each cached value.
 
-    K and V are read once and shared by the query heads of a group, so the intensity is 2 g / kv_bytes whatever the context.
+    K and V are read once and shared by the query heads of a group, so the intensity is 2 g / kv_bytes whatever the
+    context.
     """
     _positive(query_heads_per_kv=query_heads_per_kv, context=context, kv_heads=kv_heads, head_dim=head_dim, kv=kv_bytes)
     values = 2.0 * context * kv_heads * head_dim

@@ -134,7 +134,8 @@ def _shared(config: Mapping[str, Any], name: str, hidden: int, moe_layers: int) 
     width = _optional(config, "shared_expert_intermediate_size", name) or 0
     if config.get("n_shared_experts"):
         width = int(config["n_shared_experts"]) * _int(config, "moe_intermediate_size", name)
-    return float(moe_layers * (experts * hidden + 3 * hidden * width))
+    bias = experts if config.get("model_type") == "deepseek_v3" else 0  # one score correction per expert
+    return float(moe_layers * (experts * hidden + bias + 3 * hidden * width))
 
 
 def _int(config: Mapping[str, Any], key: str, name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,53 +37,46 @@ class DecoderSpec:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One phase of a policy: `params` read and computed `repeats` times on `tokens` each. Tokens None: bytes only."""
+    """One phase of a policy: `params` read and computed `repeats` times on `tokens` each. Tokens None: bytes only.
+
+    `new_params` is what this stage adds to memory where it shares weights with an earlier one (decode after prefill).
+    """
 
     name: str
     params: float
     tokens: int | None
     repeats: int = 1
+    new_params: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Documented:
-    """A latency that somebody published: shown beside the ceiling, never used in it."""
+    """A latency that somebody published, ms per call: shown beside the floor, never used in it. None: not stated."""
 
     device: str
     ms: float
     what: str
+    bits: float | None = None
+    views: int | None = None
     source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyModel:
-    """A published robot policy, its stages not yet sized (`robot_perf.policies.catalogue.stages` does that).
+class SizedPolicy:
+    """A policy's stages with their tokens and repeats settled.
 
-    Empty numbers are None: unknown, never 0. `derived` names fields that were computed, not printed by an author.
+    `read_params` is the parameter reads of the bytes-only line; `missing` names what runs and has no size here (the
+    floor is then "at least"); `assumptions` says, for a person, which numbers were used. `actions` executed per call.
     """
 
     name: str
-    kind: str  # imitation | diffusion | vla | vla-autoregressive
-    dtype: str | None = None
-    params_m: float | None = None  # what inference uses
-    vision_m: float | None = None
-    prefix_m: float | None = None
-    expert_m: float | None = None
-    head_m: float | None = None
-    other_m: float | None = None  # read once per chunk, tokens unknown
-    patches_per_image: int | None = None
-    tokens_per_image: int | None = None
-    cameras: int | None = None
-    text_tokens: int | None = None
-    expert_tokens: int | None = None
-    chunk_len: int | None = None
-    actions_executed: int | None = None
-    solver_steps: int | None = None
-    decode_tokens: int | None = None
+    stages: tuple[Stage, ...]
+    read_params: float
+    resident_params: float
+    missing: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    actions: int | None = None
+    chunk: int | None = None
     control_rate_hz: float | None = None
-    uncounted: tuple[str, ...] = ()  # stages that are known to exist and have no size here
-    derived: tuple[str, ...] = ()
+    views: int | None = None
     documented: tuple[Documented, ...] = ()
-    source: str = ""
-    note: str = ""
-    aliases: tuple[str, ...] = field(default_factory=tuple)

@@ -1,0 +1,194 @@
+"""A measurement meets its ceiling: achieved bytes/s and FLOP/s, share of the bound, and what an odd share may mean."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from robot_perf.analyze.ceiling import RESIDENT_SHARE
+from robot_perf.analyze.ceiling_check import LOW
+from robot_perf.devices import bandwidth_of, peak_of
+from robot_perf.errors import UsageError
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.model import Run
+from robot_perf.specs.device import DeviceSpec, PowerMode, ProbeReport
+from robot_perf.specs.policy import PolicyCost
+
+_ABOVE = (
+    "cache: part of the bytes stayed in L2 or a CPU cache",
+    "wrong bytes or FLOP: pruned, fused or early-exit work, or a lower precision than assumed",
+    "sparsity: a 2:4-sparse path does half the arithmetic",
+    "wrong device or power mode",
+)
+_LOW = (
+    "wrong path: part of the policy ran on the CPU or fell back to another provider",
+    "launch overhead: many small kernels, the GPU waits for the host (robot-perf launch overhead)",
+    "host time inside the step: copies, synchronising calls, Python",
+    "a call too small to fill the device: few rows, short vectors",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingShare:
+    """Share of the bound that one measurement reached. Rates in bytes/s and FLOP/s; None: bytes or FLOP unknown.
+
+    `measured` says which clock the time is from. `share` is bound / measured: 1 is the bound itself. `flag` is
+    "above", "low", "ok" or "not checkable"; `reasons` are the likely ones for a flag, most likely first.
+    """
+
+    name: str
+    device: str
+    power_mode: str | None
+    measured: str
+    measured_ns: float
+    bound_ns: float | None
+    share: float | None
+    limited_by: str
+    achieved_bytes_s: float | None
+    achieved_flop_s: float | None
+    bandwidth_share: float | None
+    peak_share: float | None
+    probe_share: float | None
+    flag: str
+    reasons: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def meets_ceiling(
+    name: str,
+    measured_ns: float,
+    cost: PolicyCost,
+    device: DeviceSpec,
+    mode: PowerMode | None = None,
+    *,
+    measured: str = "execution",
+    dtype: str = "fp32",
+    probe: ProbeReport | None = None,
+    emc_percent: float | None = None,
+) -> CeilingShare:
+    """The share of `device`'s bound that one call of `measured_ns` reached. `dtype` is the precision of the arithmetic.
+
+    Bytes that fit in L2 have no DRAM bound: then arithmetic alone is compared. Raises UsageError for a time that isn't
+    above 0.
+    """
+    if not measured_ns > 0:
+        raise UsageError(f"{name}: the measured time must be above 0", why=f"Got {measured_ns} ns.")
+    notes: list[str] = []
+    seconds = measured_ns / 1e9
+    moved, flop = cost.bytes_read, cost.flop
+    memory_ns = _memory_ns(moved, device, mode, notes)
+    compute_ns = _compute_ns(flop, device, mode, dtype, notes)
+    known = {k: v for k, v in (("DRAM", memory_ns), ("compute", compute_ns)) if v is not None}
+    limit = max(known, key=lambda k: known[k]) if known else "unknown"
+    bound = known.get(limit)
+    share = None if bound is None else bound / measured_ns
+    flag, reasons = _flag(share, memory_ns is None)
+    if emc_percent is not None:
+        notes.append(f"EMC {emc_percent:g} % busy, all clients together (CPU, cameras, ISP share this memory)")
+    elif device.unified_memory:
+        notes.append("integrated GPU: CPU, cameras and ISP share this bandwidth; read EMC % beside it (tegrastats)")
+    best = probe_bandwidth(probe) if probe else None
+    return CeilingShare(
+        name=name,
+        device=device.name,
+        power_mode=mode.name if mode else None,
+        measured=measured,
+        measured_ns=measured_ns,
+        bound_ns=bound,
+        share=share,
+        limited_by=limit,
+        achieved_bytes_s=None if moved is None else moved / seconds,
+        achieved_flop_s=None if flop is None else flop / seconds,
+        bandwidth_share=None if memory_ns is None else memory_ns / measured_ns,
+        peak_share=None if compute_ns is None else compute_ns / measured_ns,
+        probe_share=None if best is None or moved is None or memory_ns is None else moved / seconds / best[1],
+        flag=flag,
+        reasons=reasons,
+        notes=tuple(notes),
+    )
+
+
+def run_meets_ceiling(
+    run: Run,
+    device: DeviceSpec,
+    mode: PowerMode | None = None,
+    *,
+    dtype: str = "fp32",
+    probe: ProbeReport | None = None,
+) -> CeilingShare:
+    """A Run's median step against the device: device time where it was measured, else the call on the host.
+
+    Raises UsageError where the Run holds no finished step or the policy's cost is unknown.
+    """
+    cost = run.policy.cost
+    if cost is None:
+        raise UsageError(
+            f"{run.policy.name}: bytes and FLOP of a call are unknown",
+            do="Only policies with a counted graph can be compared.",
+        )
+    times, measured = step_times_ns(run)
+    if times.size == 0:
+        raise UsageError(f"{run.policy.name}: the Run holds no finished step of the measured window")
+    median = float(np.percentile(times, 50, method="inverted_cdf"))
+    return meets_ceiling(run.policy.name, median, cost, device, mode, measured=measured, dtype=dtype, probe=probe)
+
+
+def step_times_ns(run: Run) -> tuple[np.ndarray, str]:
+    """Each measured step's device time where all have one, else its execution (start to usable action), and its
+    name.
+    """
+    rows = run.measured
+    device = rows.get("device_ns")
+    if device is not None and device.size and bool((device != NOT_MEASURED).all()):
+        return device, "device time, median"
+    return rows["end_ns"] - rows["start_ns"], "execution, median"
+
+
+def probe_bandwidth(probe: ProbeReport) -> tuple[str, float] | None:
+    """Kind and bytes/s of the reading that weights compare with: weight streaming, else read, else copy."""
+    for kind in ("gemv", "read", "copy"):
+        for reading in probe.readings:
+            if reading.kind == kind and reading.unit == "bytes/s":
+                return kind, reading.median
+    return None
+
+
+def _memory_ns(moved: int | None, device: DeviceSpec, mode: PowerMode | None, notes: list[str]) -> float | None:
+    if moved is None:
+        notes.append("bytes of a call unknown")
+        return None
+    if device.l2_bytes is not None and moved < RESIDENT_SHARE * device.l2_bytes:
+        notes.append("DRAM bound not applicable (L2-resident)")
+        return None
+    if device.l2_bytes is None:
+        notes.append("L2 size unknown: whether the bytes stay in cache could not be checked")
+    try:
+        return moved / bandwidth_of(device, mode) * 1e9
+    except UsageError as error:
+        notes.append(error.what)
+        return None
+
+
+def _compute_ns(
+    flop: int | None, device: DeviceSpec, mode: PowerMode | None, dtype: str, notes: list[str]
+) -> float | None:
+    if flop is None:
+        notes.append("FLOP of a call unknown")
+        return None
+    try:
+        return flop / peak_of(device, dtype, mode) * 1e9
+    except UsageError as error:
+        notes.append(error.what)
+        return None
+
+
+def _flag(share: float | None, no_dram: bool) -> tuple[str, tuple[str, ...]]:
+    if share is None:
+        return "not checkable", ()
+    if share > 1:
+        return "above", _ABOVE
+    if share < LOW:
+        # a call whose weights sit in cache is bound by launches and host time before anything else
+        return "low", (*_LOW[1:], _LOW[0]) if no_dram else _LOW
+    return "ok", ()
