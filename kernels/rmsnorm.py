@@ -1,0 +1,192 @@
+"""RMSNorm and its fused residual add, as Triton kernels: functional ops, in-place ops, warm-up.
+
+    y = rms_norm(x, weight, eps)                            y = x * rsqrt(mean(x^2) + eps) * (w + weight_offset)
+    y, s = add_rms_norm(x, residual, weight, eps)           s = x + residual, y = rms_norm(s)
+    rms_norm_(x, …), add_rms_norm_(x, residual, …)          the same, written into x (y) and residual (s)
+
+x and residual: [..., d], float16, bfloat16 or float32; weight: [d] in any of the three, or None. Everything inside is FP32;
+the output has x's dtype. The first call of a shape checks its arguments and compiles; later calls go straight to the launch.
+
+The kernels run on CUDA tensors where Triton imports. CPU tensors, machines without Triton and calls that need a gradient take
+the same formula in torch operations (`explain` says which). Under torch.compile the ops are torch.library ops.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from robot_perf.errors import BackendUnavailableError
+
+__all__ = ["add_rms_norm", "add_rms_norm_", "explain", "rms_norm", "rms_norm_", "warmup"]
+
+Tensor = Any  # torch.Tensor; torch is imported on the first call
+
+torch: Any = None
+_eager: Any = None
+
+
+def _start() -> None:
+    """Imports torch and registers the ops, once."""
+    global torch, _eager  # noqa: PLW0603
+    try:
+        import torch as torch_module
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "rms_norm needs torch, which is not installed", do="pip install 'robot-perf[torch]'", detail=str(error)
+        ) from error
+    from robot_perf.kernels import rmsnorm_eager, rmsnorm_ops
+
+    rmsnorm_ops.register()
+    _eager = rmsnorm_eager
+    torch = torch_module
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    weight_offset: float = 0.0,
+    cast: str = "fp32",
+    batch_invariant: bool = False,
+) -> Tensor:
+    """RMSNorm over the last dimension, in a new contiguous tensor of x's shape and dtype. No input is written.
+
+    eps >= 0 is inside the root. weight_offset is added to the weight in FP32 (Gemma: 1.0). cast="fp32" rounds once, "hf"
+    rounds the normalised x to x.dtype before the weight. batch_invariant=True chooses the kernel from d and dtype alone, so
+    that a row's bits don't depend on how many rows come with it; else they may differ by 1 ulp across table thresholds.
+    Raises UsageError naming the argument.
+    """
+    if torch is None:
+        _start()
+    if torch.compiler.is_compiling():
+        return torch.ops.robot_perf.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
+    return _eager.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
+
+
+def add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    round_sum: bool = True,
+    weight_offset: float = 0.0,
+    cast: str = "fp32",
+    batch_invariant: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """(y, s) with s = x + residual and y = rms_norm(s), one kernel, two new tensors. No input is written.
+
+    round_sum=True normalises the sum as it is stored: y is bitwise rms_norm(s). False normalises the unrounded FP32 sum.
+    """
+    if torch is None:
+        _start()
+    if torch.compiler.is_compiling():
+        y, s = torch.ops.robot_perf.add_rms_norm(
+            x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant
+        )
+        return y, s
+    return _eager.add_rms_norm(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)  # type: ignore[no-any-return]
+
+
+def rms_norm_(
+    x: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    weight_offset: float = 0.0,
+    cast: str = "fp32",
+    batch_invariant: bool = False,
+) -> Tensor:
+    """rms_norm written into x; returns x. Raises UsageError where x can't be written in place, never writes a copy."""
+    if torch is None:
+        _start()
+    if torch.compiler.is_compiling():
+        torch.ops.robot_perf.rms_norm_(x, weight, eps, weight_offset, cast, batch_invariant)
+        return x
+    return _eager.rms_norm_(x, weight, eps, weight_offset, cast, batch_invariant)
+
+
+def add_rms_norm_(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None = None,
+    eps: float = 1e-6,
+    *,
+    round_sum: bool = True,
+    weight_offset: float = 0.0,
+    cast: str = "fp32",
+    batch_invariant: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """add_rms_norm with y written into x and s into residual; returns (x, residual). Buffers that overlap raise UsageError."""
+    if torch is None:
+        _start()
+    if torch.compiler.is_compiling():
+        torch.ops.robot_perf.add_rms_norm_(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)
+        return x, residual
+    return _eager.add_rms_norm_(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)  # type: ignore[no-any-return]
+
+
+def warmup(
+    shapes: Sequence[Sequence[int]],
+    dtypes: Sequence[Any],
+    *,
+    weight: bool = True,
+    weight_dtype: Any = None,
+    fused: Sequence[bool] = (False, True),
+    device: Any = "cuda",
+    eps: float = 1e-6,
+    weight_offset: float = 0.0,
+    cast: str = "fp32",
+    round_sum: bool = True,
+    batch_invariant: bool = False,
+) -> int:
+    """Compiles, loads and runs once every kernel that these [..., d] shapes and dtypes need; returns how many calls it made.
+
+    Needed before a CUDA-graph capture that meets a shape for the first time: loading inside a capture would abort it.
+    Both layouts are loaded: 16-byte aligned and unaligned.
+    """
+    if torch is None:
+        _start()
+    calls = 0
+    for dtype in dtypes:
+        for shape in shapes:
+            d = int(shape[-1])
+            for shift in (0, 1):  # a base pointer that is one element off takes the unaligned kernel
+                x = torch.zeros(tuple(shape), dtype=dtype, device=device)
+                w = (
+                    torch.zeros(d + 1, dtype=weight_dtype or dtype, device=device)[shift : shift + d]
+                    if weight
+                    else None
+                )
+                if shift:
+                    x = torch.zeros(x.numel() + 1, dtype=dtype, device=device)[1:].view(tuple(shape))
+                options: dict[str, Any] = {
+                    "weight_offset": weight_offset,
+                    "cast": cast,
+                    "batch_invariant": batch_invariant,
+                }
+                for both in fused:
+                    with torch.no_grad():
+                        if both:
+                            add_rms_norm(x, x, w, eps, round_sum=round_sum, **options)
+                        else:
+                            rms_norm(x, w, eps, **options)
+                    calls += 1
+    if calls and torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+    return calls
+
+
+def explain(x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None) -> str:
+    """Which path a call would take and why: "kernel: row, 1 rows x 8 warps, …" or "torch operations: …"."""
+    if torch is None:
+        _start()
+    found: str = _eager.explain(x, weight, residual)
+    return found
+
+
+if "torch" in sys.modules:  # so that torch.compile can trace the first call
+    _start()

@@ -1,0 +1,240 @@
+"""The eager path: a call seen before becomes a plan, and a plan is a dictionary look-up, an allocation and one launch.
+
+A library op costs tens of microseconds through the dispatcher; a robot's batch-1 step has dozens of norms. So outside
+torch.compile nothing is dispatched: the plan holds checked shapes and the compiled kernel, and only what can change between
+two calls with equal shapes is looked at again (pointers, current device, stream, grad mode, tracing).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from robot_perf.errors import UsageError
+from robot_perf.kernels import rmsnorm_plan as planning
+from robot_perf.kernels.rmsnorm_checks import check_arguments, check_writable, collapse, disjoint
+from robot_perf.kernels.rmsnorm_plan import Flags
+from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
+
+try:
+    import torch
+except ImportError:  # rmsnorm._start says so
+    torch = None
+
+__all__ = ["add_rms_norm", "add_rms_norm_", "explain", "forget_plans", "rms_norm", "rms_norm_"]
+
+Tensor = Any
+
+_plans: dict[Any, planning.Plan] = {}
+_PLANS_KEPT = 8192  # shapes; a server that sees more starts over rather than grow without bound
+
+
+def forget_plans() -> None:
+    """Drops every plan, after a change of the launch table or its switches."""
+    _plans.clear()
+
+
+def rms_norm(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
+    """See rmsnorm.rms_norm."""
+    key = (
+        x.shape, x.stride(), x.dtype, x.get_device(),
+        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
+        eps, offset, cast, batch_invariant,
+    )  # fmt: skip
+    plan = _plans.get(key)
+    if plan is None or _special(x, weight):
+        return _first(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
+    y = torch.empty_like(x) if plan.dense else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    plan.go(x, None, weight, y, None)
+    return y
+
+
+def add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    eps: float,
+    round_sum: bool,
+    offset: float,
+    cast: str,
+    batch_invariant: bool,
+) -> tuple[Tensor, Tensor]:
+    """See rmsnorm.add_rms_norm."""
+    key = _key_of_two("add", x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
+    plan = _plans.get(key)
+    if plan is None or _special(x, weight) or residual.requires_grad:
+        return _first(key, x, residual, weight, (eps, offset, cast, round_sum, batch_invariant))
+    if plan.dense:
+        y, s = torch.empty_like(x), torch.empty_like(x)
+    else:
+        y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
+    plan.go(x, residual, weight, y, s)
+    return y, s
+
+
+def rms_norm_(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
+    """See rmsnorm.rms_norm_."""
+    key = (
+        "in place", x.shape, x.stride(), x.dtype, x.get_device(),
+        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
+        eps, offset, cast, batch_invariant,
+    )  # fmt: skip
+    plan = _plans.get(key)
+    if plan is None or _special(x, weight):
+        return _first_in_place(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
+    _check_apart(("x", x), ("weight", weight))
+    plan.go(x, None, weight, x, None)
+    return x
+
+
+def add_rms_norm_(
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor | None,
+    eps: float,
+    round_sum: bool,
+    offset: float,
+    cast: str,
+    batch_invariant: bool,
+) -> tuple[Tensor, Tensor]:
+    """See rmsnorm.add_rms_norm_."""
+    key = _key_of_two("add in place", x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
+    plan = _plans.get(key)
+    if plan is None or _special(x, weight) or residual.requires_grad:
+        return _first_in_place(key, x, residual, weight, (eps, offset, cast, round_sum, batch_invariant))
+    _check_apart(("x", x), ("residual", residual))
+    _check_apart(("x", x), ("weight", weight))
+    _check_apart(("residual", residual), ("weight", weight))
+    plan.go(x, residual, weight, x, residual)
+    return x, residual
+
+
+def explain(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> str:
+    """See rmsnorm.explain."""
+    if _wants_grad(x, residual, weight):
+        return "torch operations: a gradient is wanted"
+    reason = planning.why_not(x)
+    if reason:
+        return f"torch operations: {reason}"
+    if x.numel() == 0:
+        return "nothing to launch: no elements"
+    variant, grid = planning.describe(x, residual, weight)
+    launch = variant.launch
+    shape = {"row": f"{launch.rows} x {launch.block}", "loop": f"chunks of {launch.block}"}.get(
+        launch.kernel, f"{launch.ctas} blocks per row"
+    )
+    access = "16-byte" if variant.vector else "element"
+    return f"kernel: {launch.kernel}, {shape}, {launch.warps} warps, grid {grid}, {access} accesses, {launch.basis}"
+
+
+def _key_of_two(op: str, x: Tensor, residual: Tensor, weight: Tensor | None, *flags: Any) -> Any:
+    return (
+        op, x.shape, x.stride(), residual.shape, residual.stride(), x.dtype, residual.dtype, x.get_device(), residual.get_device(),
+        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()), *flags,
+    )  # fmt: skip
+
+
+def _special(x: Tensor, weight: Tensor | None) -> bool:
+    # A gradient, a tracer or a tensor subclass (fake tensors among them) must see torch operations, not a bare launch.
+    if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
+        return True
+    return (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter) or torch._C._is_tracing()
+
+
+def _wants_grad(*tensors: Tensor | None) -> bool:
+    return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
+
+
+def _first(key: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, flags: Flags) -> tuple[Tensor, Tensor]:
+    eps, offset, cast, round_sum, batch_invariant = flags
+    check_arguments(x, residual, weight, eps, offset, cast)
+    if type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter and planning.why_not(x) is None:
+        if residual is None:
+            return torch.ops.robot_perf.rms_norm(x, weight, eps, offset, cast, batch_invariant), None
+        return torch.ops.robot_perf.add_rms_norm(x, residual, weight, eps, round_sum, offset, cast, batch_invariant)  # type: ignore[no-any-return]
+    if _wants_grad(x, residual, weight) or torch._C._is_tracing() or planning.why_not(x):
+        return _reference(x, residual, weight, flags)
+    if x.numel() == 0:
+        empty = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        return empty, None if residual is None else torch.empty_like(empty)
+    x, residual, weight, copied = _as_rows(x, residual, weight)
+    y = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    s = None if residual is None else torch.empty_like(y)
+    plan = planning.build(x, residual, weight, y, s, flags)
+    plan.go(x, residual, weight, y, s)
+    if not copied:  # a copied input has another key next time, too: it is copied again
+        _keep(key, plan)
+    return y, s
+
+
+def _as_rows(
+    x: Tensor, residual: Tensor | None, weight: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None, bool]:
+    def rows(t: Tensor) -> Tensor:
+        return t if collapse(tuple(t.shape), tuple(t.stride())) else t.contiguous()
+
+    out = rows(x), None if residual is None else rows(residual), None if weight is None else weight.contiguous()
+    return *out, out[0] is not x or out[1] is not residual or out[2] is not weight
+
+
+def _first_in_place(
+    key: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, flags: Flags
+) -> tuple[Tensor, Tensor]:
+    eps, offset, cast, _, _ = flags
+    check_arguments(x, residual, weight, eps, offset, cast)
+    if _wants_grad(x, residual, weight):
+        raise UsageError(
+            "rms_norm: an in-place op can't be differentiated",
+            why="x, residual or weight requires a gradient and grad mode is on.",
+            do="Use the functional op, or call it under torch.no_grad().",
+        )
+    check_writable("x", x)
+    if residual is not None:
+        check_writable("residual", residual)
+        _check_apart(("x", x), ("residual", residual))
+        _check_apart(("residual", residual), ("weight", weight))
+    _check_apart(("x", x), ("weight", weight))
+    if x.numel() == 0:
+        return x, residual
+    if planning.why_not(x):
+        y, s = _reference(x, residual, weight, flags)
+        x.copy_(y)
+        return x, None if residual is None else residual.copy_(s)
+    if weight is not None and not weight.is_contiguous():
+        weight = weight.contiguous()
+        key = None
+    plan = planning.build(x, residual, weight, x, residual, flags)
+    plan.go(x, residual, weight, x, residual)
+    if key is not None:
+        _keep(key, plan)
+    return x, residual
+
+
+def _check_apart(a: tuple[str, Tensor], b: tuple[str, Tensor | None]) -> None:
+    first, second = a[1], b[1]
+    if second is None:
+        return
+    start, other = first.data_ptr(), second.data_ptr()
+    if first.is_contiguous() and second.is_contiguous():
+        if start + first.nbytes <= other or other + second.nbytes <= start:
+            return
+    elif disjoint(first, second):
+        return
+    raise UsageError(
+        f"rms_norm: {a[0]} and {b[0]} share memory",
+        why=f"An in-place op writes {a[0]}; {b[0]} must not overlap it, wholly or in part.",
+        do="Pass separate buffers, or use the functional op.",
+    )
+
+
+def _reference(x: Tensor, residual: Tensor | None, weight: Tensor | None, flags: Flags) -> tuple[Tensor, Tensor]:
+    eps, offset, cast, round_sum, _ = flags
+    if residual is None:
+        return rms_norm_reference(x, weight, eps, weight_offset=offset, cast=cast).contiguous(), None
+    y, s = add_rms_norm_reference(x, residual, weight, eps, round_sum=round_sum, weight_offset=offset, cast=cast)
+    return y.contiguous(), s.contiguous()
+
+
+def _keep(key: Any, plan: planning.Plan) -> None:
+    if len(_plans) >= _PLANS_KEPT:
+        _plans.clear()
+    _plans[key] = plan

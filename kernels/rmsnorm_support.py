@@ -1,0 +1,81 @@
+"""Which GPUs and dtypes the Triton kernels run on, by capability, and what to do where they don't.
+
+`doctor` prints `triton_advice`; a failed compilation ends in the same words.
+"""
+
+from __future__ import annotations
+
+from robot_perf.errors import BackendUnavailableError, UsageError
+
+__all__ = ["check_dtype", "explain_compile_error", "ptxas_variable", "triton_advice"]
+
+# First CUDA release whose ptxas knows the chip (NVIDIA, CUDA toolkit release notes). Orin's sm_87 is in every ptxas that
+# Triton ever shipped; Thor became sm_110 in CUDA 13 (sm_101 before).
+_NEEDS_CUDA: dict[int, tuple[int, int]] = {87: (11, 4), 89: (11, 8), 90: (11, 8), 100: (12, 8), 101: (12, 8), 103: (12, 9),
+                                           110: (13, 0), 120: (12, 8), 121: (12, 9)}  # fmt: skip
+FIRST_BF16 = 80
+FIRST_SUPPORTED = 75
+
+
+def check_dtype(name: str, dtype: str, capability: int) -> None:
+    """Raises UsageError where the GPU lacks the dtype in hardware (BF16 before sm_80) or is older than Triton supports."""
+    if capability < FIRST_SUPPORTED:
+        raise UsageError(
+            f"rms_norm: this GPU has compute capability {capability // 10}.{capability % 10}",
+            why=f"Triton compiles for {FIRST_SUPPORTED // 10}.{FIRST_SUPPORTED % 10} and later.",
+            do="Use torch.nn.functional.rms_norm on it.",
+        )
+    if dtype == "bfloat16" and capability < FIRST_BF16:
+        raise UsageError(
+            f"rms_norm: {name} is bfloat16 and this GPU (compute capability {capability // 10}.{capability % 10}) has no BF16",
+            why="BF16 arithmetic starts with 8.0; this GPU computes float16 and float32.",
+            do=f"Convert {name} to torch.float16.",
+        )
+
+
+def ptxas_variable(capability: int) -> str:
+    """The environment variable that tells Triton which ptxas to run for a chip (Triton ships one for sm_100 and later apart)."""
+    return "TRITON_PTXAS_BLACKWELL_PATH" if capability >= 100 else "TRITON_PTXAS_PATH"
+
+
+def triton_advice(capability: int, ptxas_cuda: tuple[int, int] | None) -> str | None:
+    """What to do if Triton's ptxas (of CUDA release `ptxas_cuda`, None unknown) can't assemble for the chip; None if it can."""
+    needs = _NEEDS_CUDA.get(capability)
+    if needs is None or ptxas_cuda is None or ptxas_cuda >= needs:
+        return None
+    variables = sorted({"TRITON_PTXAS_PATH", ptxas_variable(capability)})
+    return (
+        f"Triton's ptxas is of CUDA {ptxas_cuda[0]}.{ptxas_cuda[1]}, sm_{capability} needs {needs[0]}.{needs[1]} or later. "
+        f"Set {' and '.join(variables)} to a newer one, for example "
+        f"export {' '.join(f'{v}=/usr/local/cuda/bin/ptxas' for v in variables)}."
+    )
+
+
+def triton_ptxas_cuda(capability: int) -> tuple[int, int] | None:
+    """CUDA release of the ptxas that Triton would run for the chip; None where Triton is absent or doesn't say."""
+    try:
+        from triton.backends.nvidia.compiler import get_ptxas
+    except ImportError:
+        return None
+    try:
+        major, minor = str(get_ptxas(capability).version).split(".")[:2]
+    except (RuntimeError, ValueError, OSError):
+        return None
+    return int(major), int(minor)
+
+
+def explain_compile_error(error: Exception, capability: int) -> BackendUnavailableError:
+    """Our error for a kernel that Triton couldn't compile, with the ptxas advice where that is the likely cause."""
+    text = str(error)
+    blames_ptxas = "ptxas" in text.lower() or "gpu-name" in text
+    advice = triton_advice(capability, triton_ptxas_cuda(capability))
+    if advice is None and blames_ptxas:
+        advice = (
+            f"If Triton's ptxas is older than the chip (sm_{capability}; JetPack: use the one of the system's CUDA), set "
+            f"{' and '.join(sorted({'TRITON_PTXAS_PATH', ptxas_variable(capability)}))} to /usr/local/cuda/bin/ptxas."
+        )
+    return BackendUnavailableError(
+        f"rms_norm: Triton could not compile the kernel for sm_{capability}",
+        do=advice or "Report this with your Triton version; torch.nn.functional.rms_norm works meanwhile.",
+        detail=text,
+    )

@@ -1,0 +1,369 @@
+"""The three Triton kernels behind `robot_perf.kernels.rmsnorm`. A file in Triton's language, compiled for the device.
+
+| kernel | one program does | for |
+|---|---|---|
+| `row` | a tile of ROWS whole rows, in registers | d that fits the registers, any M |
+| `split` | a whole row, or a CTAS-th of it in a thread-block cluster | small M, and rows wider than one block's registers |
+| `loop` | one row in two passes over chunks | wider rows where there are no clusters |
+
+All take the same run-time arguments, in this order: x, residual, weight, y, s (pointers; null where absent), m (rows), the
+row strides of x, residual, y, s in units of UNIT elements, eps, offset. Row offsets are 64-bit; eps, offset and 1/d are FP32;
+every reduction is FP32 (reference: RMSNorm, Zhang and Sennrich 2019: y = x / sqrt(mean(x^2) + eps) * w).
+
+UNIT is the number of elements in 16 bytes when every pointer, stride and d allows 16-byte accesses, else 1: a stride that is
+only known at run time would otherwise drop to scalar loads.
+"""
+# mypy: ignore-errors
+# ruff: noqa: F821, RET505 (annotations are Triton types; its compiler wants both branches of a constexpr if)
+
+from __future__ import annotations
+
+try:
+    import triton
+    import triton.language as tl
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # `rmsnorm_launch` says so to people; here the names only have to resolve
+    triton = None
+
+__all__ = ["HAVE_TRITON", "block_sum_asm", "loop", "row", "split"]
+
+HAVE_TRITON = triton is not None
+
+
+def _jit(fn):
+    # M and the strides vary from call to call: specialising on their values would compile again and again
+    if triton is None:
+        return fn
+    return triton.jit(fn, do_not_specialize=["m", "stride_x", "stride_r", "stride_y", "stride_s", "eps", "offset"])
+
+
+def _helper(fn):
+    return fn if triton is None else triton.jit(fn)
+
+
+@_helper
+def _load(ptr, mask, MASKED: tl.constexpr, POLICY: tl.constexpr):
+    if MASKED:
+        return tl.load(ptr, mask=mask, other=0.0, eviction_policy=POLICY)
+    else:
+        return tl.load(ptr, eviction_policy=POLICY)
+
+
+@_helper
+def _store(ptr, value, mask, MASKED: tl.constexpr):
+    if MASKED:
+        tl.store(ptr, value, mask=mask)
+    else:
+        tl.store(ptr, value)
+
+
+@_helper
+def _begin(PDL: tl.constexpr):
+    # Programmatic dependent launch: let the next kernel of the stream be set up while this one runs, and touch no memory
+    # before everything that came earlier in the stream is complete and visible.
+    if PDL == 1:
+        gdc_launch_dependents()
+        gdc_wait()
+    elif PDL == 2:
+        gdc_wait()
+        gdc_launch_dependents()
+
+
+@_helper
+def _scale(h, wv, offset, HAS_OFFSET: tl.constexpr):
+    if HAS_OFFSET:
+        return h * (wv.to(tl.float32) + offset)
+    else:
+        return h * wv.to(tl.float32)
+
+
+@_helper
+def _packed(v, PACK16: tl.constexpr):
+    # Hides 16-bit registers from the optimiser, which would otherwise keep the row as FP32 in twice the registers.
+    if PACK16:
+        return tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [v], dtype=v.dtype, is_pure=False, pack=2)
+    else:
+        return v
+
+
+@_jit
+def row(
+    x,
+    r,
+    w,
+    y,
+    s,
+    m: i32,
+    stride_x: i64,
+    stride_r: i64,
+    stride_y: i64,
+    stride_s: i64,
+    eps: fp32,
+    offset: fp32,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    ROWS: tl.constexpr,
+    UNIT: tl.constexpr,
+    HAS_R: tl.constexpr,
+    HAS_W: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    HF: tl.constexpr,
+    ROUND_SUM: tl.constexpr,
+    W_EARLY: tl.constexpr,
+    PACK16: tl.constexpr,
+    PDL: tl.constexpr,
+    X_POLICY: tl.constexpr,
+    W_POLICY: tl.constexpr,
+):
+    """ROWS rows of D elements per program, in registers from the only read to the only write."""
+    _begin(PDL)
+    out = y.dtype.element_ty
+    rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    cols = tl.arange(0, BLOCK)
+    MASKED: tl.constexpr = (BLOCK != D) or (ROWS > 1)
+    mask = (rows < m)[:, None] & (cols < D)[None, :]
+    xv = _load(x + (rows * stride_x * UNIT)[:, None] + cols[None, :], mask, MASKED, X_POLICY)
+    if HAS_R:
+        rv = _load(r + (rows * stride_r * UNIT)[:, None] + cols[None, :], mask, MASKED, X_POLICY)
+        total = xv.to(tl.float32) + rv.to(tl.float32)
+        xv = total.to(s.dtype.element_ty)
+        _store(s + (rows * stride_s * UNIT)[:, None] + cols[None, :], xv, mask, MASKED)
+        h = xv.to(tl.float32) if ROUND_SUM else total
+    else:
+        h = xv.to(tl.float32)
+    if HAS_W and W_EARLY:
+        wv = _load(w + cols, cols < D, BLOCK != D, W_POLICY)
+    rstd = tl.rsqrt(tl.sum(h * h, 1) * (1.0 / D) + eps)
+    if HAS_W and not W_EARLY:
+        wv = _load(w + cols, cols < D, BLOCK != D, W_POLICY)
+    if PACK16:
+        h = _packed(xv, True).to(tl.float32)
+    h = h * rstd[:, None]
+    if HF:
+        h = h.to(out).to(tl.float32)
+    if HAS_W:
+        h = _scale(h, wv[None, :], offset, HAS_OFFSET)
+    _store(y + (rows * stride_y * UNIT)[:, None] + cols[None, :], h.to(out), mask, MASKED)
+
+
+@_jit
+def split(
+    x,
+    r,
+    w,
+    y,
+    s,
+    m: i32,
+    stride_x: i64,
+    stride_r: i64,
+    stride_y: i64,
+    stride_s: i64,
+    eps: fp32,
+    offset: fp32,
+    D: tl.constexpr,
+    THREADS: tl.constexpr,
+    REPEAT: tl.constexpr,
+    VECTOR: tl.constexpr,
+    CTAS: tl.constexpr,
+    SLICE: tl.constexpr,
+    UNIT: tl.constexpr,
+    HAS_R: tl.constexpr,
+    HAS_W: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    HF: tl.constexpr,
+    ROUND_SUM: tl.constexpr,
+    W_EARLY: tl.constexpr,
+    PACK16: tl.constexpr,
+    PDL: tl.constexpr,
+    X_POLICY: tl.constexpr,
+    W_POLICY: tl.constexpr,
+    ASM: tl.constexpr,
+):
+    """One row per cluster of CTAS programs (SLICE elements each), the sum exchanged through distributed shared memory.
+
+    The tile is [THREADS, REPEAT, VECTOR], so that a thread's partial sum is one element of a [THREADS] tensor and ASM
+    (`block_sum_asm`) can finish the sum with one barrier. ASM "" sums with tl.sum (CTAS must be 1): the interpreter's way.
+    """
+    if CTAS > 1:
+        # Peers must have started before anyone writes into their shared memory; ASM waits for this arrival.
+        tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.relaxed.aligned; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+    _begin(PDL)
+    out = y.dtype.element_ty
+    pid = tl.program_id(0)
+    at = (pid // CTAS).to(tl.int64)
+    local = (
+        tl.arange(0, REPEAT)[None, :, None] * (THREADS * VECTOR)
+        + tl.arange(0, THREADS)[:, None, None] * VECTOR
+        + tl.arange(0, VECTOR)[None, None, :]
+    )
+    cols = local + (pid % CTAS) * SLICE
+    MASKED: tl.constexpr = (THREADS * REPEAT * VECTOR != SLICE) or (SLICE * CTAS != D)
+    mask = (local < SLICE) & (cols < D)
+    xv = _load(x + at * stride_x * UNIT + cols, mask, MASKED, X_POLICY)
+    if HAS_R:
+        rv = _load(r + at * stride_r * UNIT + cols, mask, MASKED, X_POLICY)
+        total = xv.to(tl.float32) + rv.to(tl.float32)
+        xv = total.to(s.dtype.element_ty)
+        _store(s + at * stride_s * UNIT + cols, xv, mask, MASKED)
+        h = xv.to(tl.float32) if ROUND_SUM else total
+    else:
+        h = xv.to(tl.float32)
+    if HAS_W and W_EARLY:
+        wv = _load(w + cols, mask, MASKED, W_POLICY)
+    part = tl.sum(tl.sum(h * h, 2), 1)
+    if ASM == "":
+        rstd = tl.rsqrt(tl.sum(part, 0) * (1.0 / D) + eps)
+    else:
+        full = tl.inline_asm_elementwise(ASM, "=f,f", [part], dtype=tl.float32, is_pure=False, pack=1)
+        rstd = tl.rsqrt(full * (1.0 / D) + eps)[:, None, None]
+    if HAS_W and not W_EARLY:
+        wv = _load(w + cols, mask, MASKED, W_POLICY)
+    if PACK16:
+        h = _packed(xv, True).to(tl.float32)
+    h = h * rstd
+    if HF:
+        h = h.to(out).to(tl.float32)
+    if HAS_W:
+        h = _scale(h, wv, offset, HAS_OFFSET)
+    _store(y + at * stride_y * UNIT + cols, h.to(out), mask, MASKED)
+
+
+@_jit
+def loop(
+    x,
+    r,
+    w,
+    y,
+    s,
+    m: i32,
+    stride_x: i64,
+    stride_r: i64,
+    stride_y: i64,
+    stride_s: i64,
+    eps: fp32,
+    offset: fp32,
+    D: tl.constexpr,
+    BLOCK: tl.constexpr,
+    UNIT: tl.constexpr,
+    HAS_R: tl.constexpr,
+    HAS_W: tl.constexpr,
+    HAS_OFFSET: tl.constexpr,
+    HF: tl.constexpr,
+    ROUND_SUM: tl.constexpr,
+    PDL: tl.constexpr,
+    REVERSE: tl.constexpr,
+):
+    """One row per program in two passes of BLOCK-wide chunks; the second walks back, its first chunks still in cache."""
+    _begin(PDL)
+    out = y.dtype.element_ty
+    at = tl.program_id(0).to(tl.int64)
+    x += at * stride_x * UNIT
+    y += at * stride_y * UNIT
+    if HAS_R:
+        r += at * stride_r * UNIT
+        s += at * stride_s * UNIT
+    CHUNKS: tl.constexpr = (D + BLOCK - 1) // BLOCK
+    MASKED: tl.constexpr = D % BLOCK != 0
+    lane = tl.arange(0, BLOCK)
+    acc = tl.zeros([BLOCK], dtype=tl.float32)
+    for i in range(CHUNKS):
+        cols = i * BLOCK + lane
+        mask = cols < D
+        h = _load(x + cols, mask, MASKED, "evict_last").to(tl.float32)
+        if HAS_R:
+            h += _load(r + cols, mask, MASKED, "evict_last").to(tl.float32)
+            if ROUND_SUM:
+                sv = h.to(s.dtype.element_ty)
+                _store(s + cols, sv, mask, MASKED)
+                h = sv.to(tl.float32)
+        acc += h * h
+    rstd = tl.rsqrt(tl.sum(acc, 0) * (1.0 / D) + eps)
+    if HAS_R:
+        # the thread that re-reads an element of s need not be the one that wrote it
+        tl.debug_barrier()
+    for i in range(CHUNKS):
+        cols = ((CHUNKS - 1 - i) if REVERSE else i) * BLOCK + lane
+        mask = cols < D
+        if HAS_R and ROUND_SUM:
+            h = _load(s + cols, mask, MASKED, "evict_first").to(tl.float32)
+        else:
+            h = _load(x + cols, mask, MASKED, "evict_first").to(tl.float32)
+            if HAS_R:
+                # the unrounded sum is stored nowhere: both terms are read again and s is written here, so that s may be r
+                h += _load(r + cols, mask, MASKED, "evict_first").to(tl.float32)
+                _store(s + cols, h.to(s.dtype.element_ty), mask, MASKED)
+        h = h * rstd
+        if HF:
+            h = h.to(out).to(tl.float32)
+        if HAS_W:
+            h = _scale(h, _load(w + cols, mask, MASKED, "evict_last"), offset, HAS_OFFSET)
+        _store(y + cols, h.to(out), mask, MASKED)
+
+
+def _tree(n):
+    lines = []
+    half = n // 2
+    while half:
+        lines += [f"add.f32 v{i}, v{i}, v{i + half};" for i in range(half)]
+        half //= 2
+    return lines
+
+
+def _loads(n, base):
+    width = 4 if n >= 4 else n
+    kind = {1: "f32", 2: "v2.f32", 4: "v4.f32"}[width]
+    lines = []
+    for i in range(0, n, width):
+        names = ", ".join(f"v{j}" for j in range(i, i + width))
+        names = f"{{{names}}}" if width > 1 else names
+        lines.append(f"ld.shared.{kind} {names}, [{base}+{4 * i}];")
+    return lines
+
+
+def block_sum_asm(warps: int, ctas: int) -> str:
+    """PTX that turns each thread's FP32 partial sum ($1) into the sum over the block or cluster ($0), the same in every thread.
+
+    One block: shuffles, one barrier, every thread adds the warps' sums as a tree. A cluster: each warp writes its sum into
+    every block's shared memory, one cluster barrier, then each warp adds all of them. The order is fixed: bits repeat.
+    `warps` and `ctas` are powers of two, at most 32 and 16.
+    """
+    total = warps * ctas
+    butterfly = [f"shfl.sync.bfly.b32 u, {{0}}, {k}, 31, -1; add.f32 {{0}}, {{0}}, u;" for k in (16, 8, 4, 2, 1)]
+    lines = [
+        "{",
+        ".reg .pred p; .reg .b32 lane, warp, base, slot; .reg .f32 sum, u;",
+        f".shared .align 16 .b8 part[{4 * max(total, 4)}];",
+        "mov.u32 lane, %tid.x; shr.u32 warp, lane, 5; and.b32 lane, lane, 31; mov.u32 base, part; mov.f32 sum, $1;",
+        *[line.format("sum") for line in butterfly],
+    ]
+    if ctas == 1:
+        lines += [
+            f".reg .f32 v<{warps}>;",
+            "setp.eq.u32 p, lane, 0; shl.b32 slot, warp, 2; add.u32 slot, slot, base;",
+            "@p st.shared.f32 [slot], sum;",
+            "bar.sync 0;",
+            *_loads(warps, "base"),
+            *_tree(warps),
+        ]
+    else:
+        each = max(1, total // 32)
+        lines += [
+            f".reg .f32 v<{each}>; .reg .b32 there;",
+            f"mov.u32 slot, %cluster_ctarank; mad.lo.u32 slot, slot, {warps}, warp; shl.b32 slot, slot, 2;",
+            "add.u32 slot, slot, base;",
+            f"setp.lt.u32 p, lane, {ctas};",
+            "barrier.cluster.wait.acquire.aligned;",
+            "@p mapa.shared::cluster.u32 there, slot, lane;",
+            "@p st.shared::cluster.f32 [there], sum;",
+            "barrier.cluster.arrive.release.aligned;",
+            "barrier.cluster.wait.acquire.aligned;",
+            f"mul.lo.u32 slot, lane, {4 * each}; add.u32 slot, slot, base;",
+        ]
+        if total < 32:
+            lines += [f"setp.lt.u32 p, lane, {total}; mov.f32 v0, 0f00000000; @p ld.shared.f32 v0, [slot];"]
+        else:
+            lines += [*_loads(each, "slot"), *_tree(each)]
+        lines += [line.format("v0") for line in butterfly]
+    return "\n".join([*lines, "mov.f32 $0, v0;", "}"])
