@@ -43,7 +43,11 @@ class Rows:
 
     def columns(self) -> dict[str, Column]:
         """One contiguous int64 array per column."""
-        matrix = np.frombuffer(self.cells, dtype=np.int64).reshape(-1, len(self.names)) if self.cells else np.empty((0, len(self.names)), np.int64)
+        matrix = (
+            np.frombuffer(self.cells, dtype=np.int64).reshape(-1, len(self.names))
+            if self.cells
+            else np.empty((0, len(self.names)), np.int64)
+        )
         return {name: matrix[:, i].copy() for i, name in enumerate(self.names)}
 
 
@@ -51,7 +55,9 @@ def check_rows(count: int, source: str) -> None:
     """Refuses a capture that would not fit the stated memory."""
     if count > MAX_ROWS:
         raise ProfileError(
-            f"{source}: more than {MAX_ROWS:,} rows", why="Larger captures are refused, so that memory stays bounded.", do="Capture fewer steps."
+            f"{source}: more than {MAX_ROWS:,} rows",
+            why="Larger captures are refused, so that memory stays bounded.",
+            do="Capture fewer steps.",
         )
 
 
@@ -117,4 +123,8 @@ def clip_covering(kernels: Table) -> tuple[Table, int, int]:
         return kernels, 0, 0
     removed = int((end[a[covers]] - start[b[covers]]).sum())
     end[a[covers]] = start[b[covers]]
-    return kernels.with_columns(end_ns=end, dur_ns=np.where(null, kernels["dur_ns"], end - start)), int(covers.sum()), removed
+    return (
+        kernels.with_columns(end_ns=end, dur_ns=np.where(null, kernels["dur_ns"], end - start)),
+        int(covers.sum()),
+        removed,
+    )

@@ -80,7 +80,10 @@ class EventStream:
     def _expect(self, allowed: str, where: str) -> str:
         found = self._peek()
         if not found or found not in allowed:
-            self._fail(f"{where}: expected {' or '.join(allowed)}" + (f", found {found!r}" if found else ", the file ends here: truncated"))
+            self._fail(
+                f"{where}: expected {' or '.join(allowed)}"
+                + (f", found {found!r}" if found else ", the file ends here: truncated")
+            )
         self._at += 1
         return found
 
@@ -138,9 +141,9 @@ class EventStream:
         """The events up to the last boundary in the buffer, or None when they must be decoded one by one."""
         if len(self._text) - self._at < CHUNK_BYTES // 2:
             self._fill()
-        last = None
-        for last in _BOUNDARY.finditer(self._text, max(self._at, len(self._text) - _TAIL)):
-            pass
+        last: re.Match[str] | None = None
+        for match in _BOUNDARY.finditer(self._text, max(self._at, len(self._text) - _TAIL)):
+            last = match
         if last is None:
             return None
         try:

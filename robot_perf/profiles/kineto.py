@@ -46,7 +46,14 @@ _PS = 1_000_000  # inside, a time is picoseconds from the first event's whole mi
 MIN_RANGE_PS = 10 * _PS  # CPU ops and Python frames under 10 us can't name a host stage and are not kept
 _COPY_NAME = re.compile(r"\b([HDPA])to([HDPA])\b")
 _COPY_CODE = {"HD": 0, "HA": 0, "DH": 1, "AH": 1, "DD": 2, "AD": 2, "DA": 2, "AA": 2, "HH": 3, "PP": 4}
-_OVERHEAD_WORDS = (("command buffer full", 8), ("lazy function", 7), ("module loading", 6), ("instrumentation", 4), ("flush", 3), ("driver compil", 2))
+_OVERHEAD_WORDS = (
+    ("command buffer full", 8),
+    ("lazy function", 7),
+    ("module loading", 6),
+    ("instrumentation", 4),
+    ("flush", 3),
+    ("driver compil", 2),
+)
 
 
 def read(stream: BinaryIO, source: str) -> Profile:
@@ -57,7 +64,9 @@ def read(stream: BinaryIO, source: str) -> Profile:
         for batch in events:
             builder.add(batch)
     if not events.has_events:
-        raise ProfileError(f"{source}: JSON, but no trace", why='A Chrome trace is an object with "traceEvents" or an array of events.')
+        raise ProfileError(
+            f"{source}: JSON, but no trace", why='A Chrome trace is an object with "traceEvents" or an array of events.'
+        )
     return builder.profile(events.header)
 
 
@@ -97,9 +106,19 @@ class _Builder:
                 where = categories.get(event.get("cat"))
                 if where is not None and event.get("ph") == "X":
                     handlers[where[0]](event, where[1])
-            except (AttributeError, TypeError, KeyError, ValueError, IndexError, OverflowError, InvalidOperation) as error:
+            except (
+                AttributeError,
+                TypeError,
+                KeyError,
+                ValueError,
+                IndexError,
+                OverflowError,
+                InvalidOperation,
+            ) as error:
                 raise ProfileError(
-                    f"{self.source}: event {self.total:,} is not a trace event", why=f"{type(error).__name__}: {clean(error)[:120]}", do="Export the trace again."
+                    f"{self.source}: event {self.total:,} is not a trace event",
+                    why=f"{type(error).__name__}: {clean(error)[:120]}",
+                    do="Export the trace again.",
                 ) from None
         check_rows(len(self.device) + len(self.api) + len(self.range), self.source)
 
@@ -136,14 +155,26 @@ class _Builder:
         known = self._kinds.get(raw)
         if known is None:
             known = self._kinds[raw] = (self.names(base_api_name(str(raw))), self.names(raw), api_kind(str(raw)))
-        self.api.add((known[0], known[1], *interval, _int(event.get("pid")), _int(event.get("tid")), _corr(event.get("args") or {}), known[2]))
+        self.api.add(
+            (
+                known[0],
+                known[1],
+                *interval,
+                _int(event.get("pid")),
+                _int(event.get("tid")),
+                _corr(event.get("args") or {}),
+                known[2],
+            )
+        )
 
     def _range_row(self, event: dict[str, Any], kind: int) -> None:
         if kind != ANNOTATION and type(duration := event.get("dur")) is str and duration[1:2] == ".":
             return  # one digit before the point: under 10 us, as most of them are
         interval = self._interval(event)
         if interval is not None and (kind == ANNOTATION or interval[1] >= MIN_RANGE_PS):
-            self.range.add((kind, self.names(event.get("name", "")), *interval, _int(event.get("pid")), _int(event.get("tid"))))
+            self.range.add(
+                (kind, self.names(event.get("name", "")), *interval, _int(event.get("pid")), _int(event.get("tid")))
+            )
 
     def _overhead_row(self, event: dict[str, Any], _: int) -> None:
         interval = self._interval(event)
@@ -162,7 +193,12 @@ class _Builder:
         kernels, clipped, removed_ns = clip_covering(kernels)
         calls = merge_calls(api)
         kernels, calls = link(kernels, calls, by_process=False)
-        coverage: dict[str, Any] = {"events": self.total, "clipped_rows": clipped, "clipped_ns": removed_ns, "rejected_rows": self.rejected}
+        coverage: dict[str, Any] = {
+            "events": self.total,
+            "clipped_rows": clipped,
+            "clipped_ns": removed_ns,
+            "rejected_rows": self.rejected,
+        }
         header = Header(
             source=self.source, format="kineto", tool="Kineto", shape="timeline", schema_version=_text(top.get("schemaVersion")),
             devices=_devices(top.get("deviceProperties"), self.source), resolution_ns=1.0 if self.fractions or not self.total else 1000.0,
@@ -173,13 +209,17 @@ class _Builder:
     def _notes(self, kernels: Table, calls: Table, clipped: int, removed_ns: int) -> tuple[str, ...]:
         notes = []
         if clipped:
-            notes.append(f"{clipped} device rows covered a later one of their own stream and were clipped, {removed_ns} ns less")
+            notes.append(
+                f"{clipped} device rows covered a later one of their own stream and were clipped, {removed_ns} ns less"
+            )
         if self.rejected:
             notes.append(f"{self.rejected} rows with a negative duration were rejected")
         if len(kernels) and not self.fractions:
             notes.append("times are whole microseconds: values below 5 us are no more exact than the 1 us clock step")
         if len(np.unique(calls["process"])) > 1:
-            notes.append("several host processes: work is linked to calls by correlation alone, where that is unambiguous")
+            notes.append(
+                "several host processes: work is linked to calls by correlation alone, where that is unambiguous"
+            )
         return tuple(notes)
 
 
@@ -201,7 +241,13 @@ def _finish_times(columns: dict[str, Column], zero: int) -> None:
 
 def _int(value: Any) -> int:
     """An integer cell; text, None and fractions of a count are null."""
-    return value if type(value) is int and -(2**63) < value < 2**63 else int(value) if type(value) is str and value.isdigit() and len(value) < 19 else NULL
+    return (
+        value
+        if type(value) is int and -(2**63) < value < 2**63
+        else int(value)
+        if type(value) is str and value.isdigit() and len(value) < 19
+        else NULL
+    )
 
 
 def _corr(args: dict[str, Any]) -> int:
@@ -219,7 +265,10 @@ def _copy_facts(name: str) -> tuple[int, int]:
     match = _COPY_NAME.search(name)
     copy = _COPY_CODE.get(match[1] + match[2], NULL) if match else NULL
     lowered = name.lower()
-    host = next((code for code, word in enumerate(("pageable", "pinned", "managed")) if word in lowered), 3 if copy in (0, 1, 3) else NULL)
+    host = next(
+        (code for code, word in enumerate(("pageable", "pinned", "managed")) if word in lowered),
+        3 if copy in (0, 1, 3) else NULL,
+    )
     return copy, host
 
 
@@ -239,7 +288,8 @@ def _devices(properties: Any, source: str) -> tuple[DeviceFacts, ...]:
     for number, entry in enumerate(properties):
         sms = _int(entry.get("numSms"))
         identity = _int(entry.get("id"))
-        found.append(DeviceFacts(number if identity == NULL else identity, _text(entry.get("name")) or None, sms if sms > 0 else None))
+        device = number if identity == NULL else identity
+        found.append(DeviceFacts(device, _text(entry.get("name")) or None, sms if sms > 0 else None))
     return tuple(found)
 
 

@@ -27,13 +27,23 @@ KERNEL_COLUMNS = (
     "graph_id", "graph_node", "step", "bytes", "copy", "host_mem", "grid_x", "grid_y", "grid_z", "block_x", "block_y",
     "block_z", "registers", "shared_bytes",
 )  # fmt: skip
-SUMMARY_COLUMNS = ("total_ns", "med_ns", "min_ns", "max_ns")
+SUMMARY_COLUMNS = ("total_ns", "med_ns", "min_ns", "max_ns", "queue_med_ns")
 COUNTER_COLUMNS = (
     "sm_pct", "mem_pct", "dram_pct", "l2_pct", "l1_pct", "waves", "occ_theoretical_pct", "occ_achieved_pct", "sm_hz",
     "dram_read_bytes", "dram_write_bytes", "passes", "dram_bytes_s", "l2_hit_pct", "l1_hit_pct", "mem_busy_pct", "max_bw_pct", "issue_active", "tensor_pct",
     "fma_pct", "alu_pct", "fp64_pct", "limit_sm", "limit_registers", "limit_shared", "limit_warps", "limit_barriers", "sm_count", "cycles",
 )  # fmt: skip
-API_COLUMNS = ("name", "raw_name", "start_ns", "end_ns", "process", "thread", "corr", "kind", "ops")
+API_COLUMNS = (
+    "name",
+    "raw_name",
+    "start_ns",
+    "end_ns",
+    "process",
+    "thread",
+    "corr",
+    "kind",
+    "ops",
+)  # a summary adds count
 
 Column = NDArray[Any]
 
@@ -116,7 +126,9 @@ class Profile:
     ranges: Table = EMPTY
     overhead: Table = EMPTY
     tool_verdicts: tuple[str | None, ...] = ()  # one per kernel row, ncu only
-    stalls: tuple[Mapping[str, float] | None, ...] = ()  # warps stalled per issue by reason, one per kernel row, ncu only
+    stalls: tuple[
+        Mapping[str, float] | None, ...
+    ] = ()  # warps stalled per issue by reason, one per kernel row, ncu only
 
     @property
     def kernel_count(self) -> int:
@@ -129,7 +141,7 @@ class Profile:
         """Distinct launch and graph-launch calls."""
         kind = self.apis["kind"]
         calls = (kind == LAUNCH) | (kind == GRAPH_LAUNCH)
-        return int(self.apis["ops"][calls].sum()) if self.header.shape == "summary" and len(self.apis) else int(calls.sum())
+        return int(self.apis["count"][calls].sum()) if "count" in self.apis.columns else int(calls.sum())
 
     def device(self, number: int) -> DeviceFacts | None:
         """The device row of a number, None when the file doesn't hold it."""

@@ -12,7 +12,9 @@ _ABI = re.compile(r"_v\d{4,5}$")
 _VARIANT = re.compile(r"(?:_v\d{4,5}|_ptsz|_ptds|_spt)+$")
 _COMMUNICATION = re.compile(r"nccl|rccl|nvshmem|multimem|all_?reduce", re.IGNORECASE)
 _SYNC = re.compile(r"(?:Synchronize|StreamSync|EventSync|CtxSync)$")
-_ALLOC = re.compile(r"^(?:cuda|cu|hip)(?:Malloc|Free|Mem(?:Alloc|Free|Host|Pool|Create|Map|Unmap|Address)|HostAlloc|HostRegister|HostUnregister)")
+_ALLOC = re.compile(
+    r"^(?:cuda|cu|hip)(?:Malloc|Free|Mem(?:Alloc|Free|Host|Pool|Create|Map|Unmap|Address)|HostAlloc|HostRegister|HostUnregister)"
+)
 _COPY = re.compile(r"^(?:cuda|cu|hip)(?:Memcpy|Memset)")
 _LAUNCH = frozenset(
     f"{prefix}{name}"
@@ -64,8 +66,14 @@ def is_communication(name: str) -> bool:
 
 def short_name(name: str) -> str:
     """The name without return type, template arguments and parameter list, for matching across tools."""
-    depth, kept = 0, []
-    protected = name.replace("(anonymous namespace)::", "").replace("<unnamed>::", "").replace("operator()", "operator_call").replace("->", "")
+    depth = 0
+    kept: list[str] = []
+    protected = (
+        name.replace("(anonymous namespace)::", "")
+        .replace("<unnamed>::", "")
+        .replace("operator()", "operator_call")
+        .replace("->", "")
+    )
     for character in protected:
         if character in "<[{":
             depth += 1
