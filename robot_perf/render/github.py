@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from robot_perf.analyze.verdict import judge
 from robot_perf.render.lines import clean
-from robot_perf.render.verdict_text import headline
+from robot_perf.render.parts.verdict import headline
 from robot_perf.run.model import Run
 
 __all__ = ["annotations", "escape_data", "escape_property"]

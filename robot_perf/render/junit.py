@@ -11,8 +11,8 @@ from xml.etree import ElementTree
 
 from robot_perf.analyze.types import Verdict
 from robot_perf.analyze.verdict import judge
+from robot_perf.render.parts.verdict import headline
 from robot_perf.render.text import deadline_report
-from robot_perf.render.verdict_text import headline
 from robot_perf.run.model import Run
 from robot_perf.units import NS_PER_S
 

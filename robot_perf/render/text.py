@@ -9,23 +9,21 @@ from pathlib import Path
 from rich.text import Text
 
 from robot_perf.analyze.summary import summarize
-from robot_perf.analyze.types import Outlier, Summary, Verdict
+from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.analyze.verdict import judge
-from robot_perf.render.cells import percent
-from robot_perf.render.graphs import DEADLINE, LATE, LOST, ON_TIME, histogram, timeline_marks
 from robot_perf.render.lines import LABEL, clean, join, labelled, pad
-from robot_perf.render.opening import opening_of, plan_words
-from robot_perf.render.tables import metric_table
-from robot_perf.render.verdict_text import headline, verdict_lines
+from robot_perf.render.parts.graphs import DEADLINE, LATE, LOST, ON_TIME, histogram, timeline_marks
+from robot_perf.render.parts.opening import opening_of, plan_words
+from robot_perf.render.parts.table import metric_table
+from robot_perf.render.parts.verdict import headline, verdict_lines
+from robot_perf.render.parts.words import context_pairs
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec
-from robot_perf.units import MS, format_count, format_duration
+from robot_perf.units import format_duration
 
 __all__ = ["MAX_WIDTH", "deadline_report", "deadline_text", "plan_line", "result_text", "verdict_line"]
 
 MAX_WIDTH = 100
-_WORST = 3
-_INTERPRETER = ("process start", "modules", "imports")
 
 
 def deadline_report(
@@ -101,78 +99,9 @@ def _graph_lines(run: Run, summary: Summary, width: int) -> list[Text | str]:
 
 
 def _context_lines(run: Run, summary: Summary, known: Sequence[str], width: int) -> list[Text]:
-    lines = labelled("rate", _rate_words(summary), width, label_style="dim") if summary.period_ns else []
-    cold = _cold_words(summary)
-    lines += labelled("cold start", cold, width, label_style="dim") if cold else []
-    for label in summary.labels:
-        if any(note.startswith(label) for note in known):
-            continue
-        lines += labelled("label", clean(label), width)
-    for reason in (run.conditions.get("real_time") or {}).get("refused") or ():
-        lines += labelled("refused", clean(reason), width)
-    for note in run.conditions.get("notes") or ():
-        lines += labelled("note", clean(note), width, label_style="dim")
-    late = [outlier for outlier in summary.outliers if outlier.kind == "late"]
-    for i, outlier in enumerate((late or summary.outliers[:1])[:_WORST]):
-        lines += labelled("" if i else "worst", outlier_words(outlier), width, label_style="dim")
-    return lines
-
-
-def _rate_words(summary: Summary) -> str:
-    words = f"period {summary.period_ns / MS:.6g} ms asked"
-    if summary.rate_achieved_hz:
-        words += f", {1e3 / summary.rate_achieved_hz:.6g} ms achieved"
-    if summary.drift_ppm is not None:
-        words += f", drift {summary.drift_ppm:+.1f} ppm"
-    words += f"; overrun policy {summary.overrun}"
-    if summary.utilisation_mean is not None:
-        words += f"; utilisation {percent(float(f'{summary.utilisation_mean:.3g}'))}"
-    if summary.max_gap is not None:
-        words += f"; longest gap between actions {format_duration(summary.max_gap.value_ns)}"
-        words += f" at release {format_count(summary.max_gap.step)}"
-    return words
-
-
-def _cold_words(summary: Summary) -> str:
-    """Load, build and capture, then the first calls one by one; the interpreter's own start is in the first action's."""
-    cold = summary.cold_start
-    parts = [f"{clean(label)} {_short(ns)}" for label, ns in cold.rows if label not in _INTERPRETER]
-    parts += [f"{name} {_short(ns)}" for name, ns in zip(("first call", "second", "third"), cold.calls, strict=False)]
-    if cold.first_action_ns is not None:
-        parts.append(f"first action {_short(cold.first_action_ns)} after the start")
-    text = ", ".join(parts)
-    if text and cold.would_have_missed is not None:
-        count = cold.would_have_missed
-        text += f": {format_count(count)} release{'s' * (count != 1)} would have been missed with motors on"
-    return text
-
-
-def _short(ns: int) -> str:
-    """A duration of the cold start: seen once, so without decimals that it can't have."""
-    return f"{ns / MS:.0f} ms" if ns >= 10 * MS else format_duration(ns)
-
-
-def outlier_words(outlier: Outlier) -> str:
-    """One of the worst steps: when, how long, which part was long, what was recorded beside it."""
-    parts = [f"release {format_count(outlier.step)}: {format_duration(outlier.response_ns)}, {outlier.kind}"]
-    if outlier.skipped_after:
-        parts.append(f"{format_count(outlier.skipped_after)} skipped after it")
-    if outlier.wakeup_ns is not None:
-        parts.append(f"wake-up {format_duration(outlier.wakeup_ns)}")
-    elif outlier.backlog_ns:
-        parts.append(f"backlog {format_duration(outlier.backlog_ns)}")
-    parts.append(f"execution {format_duration(outlier.execution_ns)}")
-    if outlier.gc_ns:
-        parts.append(f"garbage collection {format_duration(outlier.gc_ns)}")
-    for count, word in ((outlier.nivcsw, "involuntary switch"), (outlier.majflt, "major fault")):
-        if count:
-            parts.append(
-                f"{format_count(count)} {word}{'es' * (count != 1 and word.endswith('ch')) or 's' * (count != 1)}"
-            )
-    if outlier.cpu is not None and outlier.cpu_before is not None and outlier.cpu != outlier.cpu_before:
-        parts.append(f"moved from CPU {outlier.cpu_before} to {outlier.cpu}")
-    cause = f" ({clean(outlier.cause)})" if outlier.kind == "late" else ""
-    return ", ".join(parts) + cause
+    quiet = ("rate", "cold start", "note", "worst")
+    pairs = context_pairs(run, summary, known)
+    return [t for label, w in pairs for t in labelled(label, w, width, label_style="dim" if label in quiet else "")]
 
 
 def _saved_lines(saved: Path | str | None, width: int) -> list[Text]:

@@ -8,13 +8,13 @@ from rich.text import Text
 
 from robot_perf.analyze.types import Verdict
 from robot_perf.render.cells import percent, reason_words
-from robot_perf.render.command import rerun_command
 from robot_perf.render.lines import clean, labelled
+from robot_perf.render.parts.command import rerun_command
 from robot_perf.run.model import Run
 from robot_perf.stats.plan import steps_to_pass
 from robot_perf.units import format_count, format_duration, format_ms, format_probability
 
-__all__ = ["STATUS_STYLE", "assumption", "bound_words", "headline", "missed_words", "verdict_lines"]
+__all__ = ["STATUS_STYLE", "assumption", "bound_words", "headline", "missed_words", "verdict_lines", "verdict_pairs"]
 
 # Colour repeats what the word says, and says nothing that the word doesn't.
 STATUS_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "INVALID": "bold magenta"}
@@ -23,20 +23,24 @@ STATUS_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold 
 def verdict_lines(run: Run, verdict: Verdict, width: int) -> list[Text]:
     """The verdict first, then its cause, what it would take, or what made it invalid."""
     lines = labelled(verdict.status, headline(verdict), width, style="bold", label_style=STATUS_STYLE[verdict.status])
-    if verdict.status == "FAIL" and verdict.cause:
-        lines += labelled("cause", clean(verdict.cause).removeprefix("worst cause known: "), width)
-    if verdict.status == "INCONCLUSIVE":
-        lines += _what_it_takes(run, verdict, width)
-    if verdict.status == "INVALID":
-        for reason in verdict.invalid[1:]:
-            lines += labelled("also", clean(reason), width)
-        lines += labelled("seen", f"{missed_words(verdict)}; no verdict follows from it", width)
-        lines += labelled("next", how_to_measure_validly(run, verdict), width)
-    for check in verdict.checks:
-        lines += labelled("check", f"{check.status}: {reason_words(clean(check.reason))}", width)
-    for note in verdict.notes:
-        lines += labelled("note", clean(note), width, label_style="dim")
+    for label, words in verdict_pairs(run, verdict):
+        lines += labelled(label, words, width, label_style="dim" if label == "note" else "")
     return lines
+
+
+def verdict_pairs(run: Run, verdict: Verdict) -> list[tuple[str, str]]:
+    """(label, sentence) of everything below the headline; "" continues the label above."""
+    pairs: list[tuple[str, str]] = []
+    if verdict.status == "FAIL" and verdict.cause:
+        pairs.append(("cause", clean(verdict.cause).removeprefix("worst cause known: ")))
+    if verdict.status == "INCONCLUSIVE":
+        pairs += _what_it_takes(run, verdict)
+    if verdict.status == "INVALID":
+        pairs += [("also", clean(reason)) for reason in verdict.invalid[1:]]
+        pairs.append(("seen", f"{missed_words(verdict)}; no verdict follows from it"))
+        pairs.append(("next", how_to_measure_validly(run, verdict)))
+    pairs += [("check", f"{check.status}: {reason_words(clean(check.reason))}") for check in verdict.checks]
+    return pairs + [("note", clean(note)) for note in verdict.notes]
 
 
 def headline(verdict: Verdict) -> str:
@@ -100,21 +104,22 @@ def missed_words(verdict: Verdict) -> str:
     return f"{counts}, longest run {format_count(verdict.longest_miss_run)}"
 
 
-def _what_it_takes(run: Run, verdict: Verdict, width: int) -> list[Text]:
-    if _own_status(verdict) != "INCONCLUSIVE":
-        return labelled("next", "a longer run: " + rerun_command(run, steps=2 * run.scheduled), width)
+def _what_it_takes(run: Run, verdict: Verdict) -> list[tuple[str, str]]:
+    if _own_status(verdict) != "INCONCLUSIVE" or not verdict.releases:
+        return [("next", "a longer run: " + rerun_command(run, steps=2 * run.scheduled))]
     steps = steps_to_pass(verdict.misses, verdict.allowed_miss_rate, verdict.confidence, verdict.deff)
     more = steps - verdict.releases
-    length = f"{format_count(steps)} releases ({format_duration(steps * verdict.period_ns)})"
-    if more <= 0:
-        # more misses than the observed burst explains: no length with this many misses is the problem
-        text = f"a new run of {length} with no more misses than this would pass"
+    text = f"a new run of {format_count(steps)} releases ({format_duration(steps * verdict.period_ns)})"
+    if more > 0:
+        text = (
+            f"{format_count(more)} more releases without an overrun would pass: {text}, not a longer look at this one"
+        )
     else:
-        text = f"{format_count(more)} more releases without an overrun would pass: a new run of {length}, not a longer look at this one"
-    lines = labelled("needs", text, width)
+        text += " with no more misses than this would pass"
+    pairs = [("needs", text)]
     if verdict.miss_rate is not None and verdict.miss_rate > verdict.allowed_miss_rate:
-        lines += labelled("", "more than the allowed share was missed here: expect a longer run to fail", width)
-    return lines + labelled("next", rerun_command(run, steps=max(steps, 1)), width)
+        pairs.append(("", "more than the allowed share was missed here: expect a longer run to fail"))
+    return [*pairs, ("next", rerun_command(run, steps=max(steps, 1)))]
 
 
 def how_to_measure_validly(run: Run, verdict: Verdict) -> str:
