@@ -27,14 +27,14 @@ def kind(path: Path, data: mmap.mmap) -> str:
         raise foreign.damaged_zip(path, data, str(error)) from error
 
 
-def member(path: Path, suffix: str, limit: int) -> bytes | None:
-    """The first member whose name ends in `suffix`, at most `limit` bytes; None where there is none.
+def member(path: Path, suffix: str, limit: int, inside: str = "") -> bytes | None:
+    """The first member whose name ends in `suffix` and holds `inside`, at most `limit` bytes; None where there is none.
 
     Raises PolicyError for a damaged or oversized member.
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            info = next((i for i in archive.infolist() if i.filename.endswith(suffix)), None)
+            info = next((i for i in archive.infolist() if i.filename.endswith(suffix) and inside in i.filename), None)
             if info is None:
                 return None
             if info.file_size > limit:

@@ -25,8 +25,11 @@ class Asked:
     ort_library: str | None = None
     recorded: Mapping[str, tuple[str, tuple[int, ...]]] = field(default_factory=dict)
 
-    def to_spec(self) -> dict[str, Any]:
-        """Plain JSON for `PolicySpec.asked`: what the worker still needs; empty entries are left out."""
+    def to_spec(self, *, recorded: bool = False) -> dict[str, Any]:
+        """Plain JSON for `PolicySpec.asked`: what the worker still needs; empty entries are left out.
+
+        `recorded` adds the recording's shapes, for files that do not state their own.
+        """
         entries: dict[str, Any] = {
             "shapes": {k: list(v) for k, v in self.shapes.items()},
             "state": [list(pair) for pair in self.state],
@@ -35,7 +38,7 @@ class Asked:
             "observations": self.observations,
             "counters": None if self.counters is None else list(self.counters),
             "ort_library": self.ort_library,
-            "recorded": {k: [dtype, list(shape)] for k, (dtype, shape) in self.recorded.items()},
+            "recorded": {k: [dtype, list(shape)] for k, (dtype, shape) in self.recorded.items()} if recorded else {},
         }
         return {k: v for k, v in entries.items() if v not in (None, {}, []) or (k == "counters" and v is not None)}
 

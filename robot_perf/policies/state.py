@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies.asked import position, shape_text, shown
@@ -20,6 +21,7 @@ OUT_WORDS = {"out", "output", "next", "new", "final", "updated"}
 # torch writes the recurrent state before and after a sequence as h0 and hn.
 _ZERO_N = re.compile(r"^(h|c|hidden|cell|state)_?(0|n)$")
 NONE_FOUND = "state: none found"
+Tree = list[Any] | None  # a tensor, or a tuple of trees
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +82,23 @@ def pairs(
         found = {i: o for i, o in found.items() if i in settled or not parse(inputs[i].name).weak}
     carried = tuple(StatePair(target=i, source=found[i]) for i in sorted(found))
     return carried, _possible(inputs, outputs, found, settled)
+
+
+def nested(arguments: Sequence[Tree], result: Tree) -> list[tuple[int, int]]:
+    """Convention S3: flat (input, output) positions of each tuple argument that equals exactly one member of the result."""
+    members = result if isinstance(result, list) else [result]
+    starts = [sum(_leaves(m) for m in members[:i]) for i in range(len(members))]
+    found, at = [], 0
+    for argument in arguments:
+        alike = [s for m, s in zip(members, starts, strict=True) if isinstance(argument, list) and m == argument]
+        if len(alike) == 1:
+            found += [(at + i, alike[0] + i) for i in range(_leaves(argument))]
+        at += _leaves(argument)
+    return found
+
+
+def _leaves(tree: Tree) -> int:
+    return sum(_leaves(t) for t in tree) if isinstance(tree, list) else 1
 
 
 def finding(carried: Sequence[StatePair], inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str:

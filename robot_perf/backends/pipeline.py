@@ -1,0 +1,140 @@
+"""Several files as one control step: each stage has its own runner, and feeds the next without a copy where it can."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from robot_perf.backends.protocol import Array, Arrays, Runner
+from robot_perf.errors import RobotPerfError
+from robot_perf.policies import wiring
+from robot_perf.specs import PolicySpec, StageSpec, TensorSpec
+
+
+def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> PipelineRunner:
+    """Loads every stage on backend `name`, or on the one the stage states. Errors name the stage."""
+    from robot_perf import backends
+
+    runners: list[Runner] = []
+    stages: list[StageSpec] = []
+    for stage in policy.stages:
+        chosen = str(stage.policy.asked.get("backend") or name)
+        try:
+            runner = backends.load(chosen, stage.policy, options)
+        except RobotPerfError as error:
+            error.what = f"{policy.name}: stage {stage.name}: {error.what}"
+            for loaded in runners:
+                loaded.close()
+            raise
+        runners.append(runner)
+        stages.append(dataclasses.replace(stage, policy=runner.spec))
+    wiring.check(policy.name, policy.inputs, tuple(stages))
+    resolved = dataclasses.replace(
+        policy,
+        stages=tuple(stages),
+        state_note="; ".join(f"{s.name}: {s.policy.state_note}" for s in stages),
+        notes=policy.notes
+        + tuple(n for n in (f"{s.name}: {n}" for s in stages for n in s.policy.notes) if n not in policy.notes),
+    )
+    at = policy.stage_action
+    word = None if at is None else f"{at[0]}.{at[1]}"
+    return PipelineRunner(wiring.with_action(resolved, word), runners)
+
+
+class PipelineRunner:
+    """Runs the stages in order. `spec.outputs` are all stages' outputs in order; `spec.action` is one of them."""
+
+    def __init__(self, policy: PolicySpec, runners: Sequence[Runner]) -> None:
+        self.spec = policy
+        self.stage_names = tuple(s.name for s in policy.stages)
+        self._runners = list(runners)
+        self._feeds = [_Feed(policy.inputs, stage) for stage in policy.stages]
+        self._results: dict[str, Arrays] = {}
+
+    def step(self, observation: Arrays) -> Arrays:
+        """All stages in order; all outputs."""
+        for index in range(len(self._runners)):
+            self.run_stage(index, observation)
+        return self.outputs()
+
+    def run_stage(self, index: int, observation: Arrays) -> None:
+        """Runs one stage on the host; pieces of the observation and of earlier stages feed it."""
+        name = self.stage_names[index]
+        self._results[name] = self._runners[index].step(self._feeds[index].gather(observation, self._results))
+
+    def outputs(self) -> Arrays:
+        """Outputs of all stages run so far, by position of `spec.outputs`."""
+        return [array for name in self.stage_names for array in self._results.get(name, ())]
+
+    def reset(self) -> None:
+        """Every stage's reset."""
+        for runner in self._runners:
+            runner.reset()
+
+    def state(self) -> Mapping[str, Array]:
+        """The carried values of all stages, by `stage.input`."""
+        found: dict[str, Array] = {}
+        for name, runner in zip(self.stage_names, self._runners, strict=True):
+            own: Mapping[str, Array] = getattr(runner, "state", dict)()
+            found.update({f"{name}.{k}": v for k, v in own.items()})
+        return found
+
+    def counters(self) -> Mapping[str, int]:
+        """The stages' events, by `stage.event`."""
+        pairs = zip(self.stage_names, self._runners, strict=True)
+        return {f"{name}.{k}": v for name, runner in pairs for k, v in runner.counters().items()}
+
+    def facts(self) -> Mapping[str, Any]:
+        """The stages' facts, by stage."""
+        return {"stages": {n: dict(r.facts()) for n, r in zip(self.stage_names, self._runners, strict=True)}}
+
+    def close(self) -> None:
+        """Closes every stage."""
+        for runner in self._runners:
+            runner.close()
+
+
+class _Feed:
+    """Gathers a stage's inputs: whole arrays are passed on, joined pieces are copied into one prepared array."""
+
+    def __init__(self, inputs: Sequence[TensorSpec], stage: StageSpec) -> None:
+        self._parts: list[tuple[Array | None, list[tuple[str, int, slice, slice]]]] = []
+        for where, feed in zip(stage.policy.fed, stage.feeds, strict=True):
+            tensor = stage.policy.inputs[where]
+            if len(feed.pieces) == 1 and feed.pieces[0][2:] == (None, None):
+                source, position = feed.pieces[0][:2]
+                self._parts.append((None, [(source, position, slice(None), slice(None))]))
+                continue
+            target = np.zeros(tensor.shape, tensor.dtype)
+            self._parts.append((target, [(s, p, slice(a, b), slice(None)) for s, p, a, b in feed.pieces]))
+        self._placed = False
+
+    def gather(self, observation: Arrays, results: Mapping[str, Arrays]) -> Arrays:
+        """The stage's observation for this step."""
+        if not self._placed:
+            self._place(observation, results)
+        gathered = []
+        for target, pieces in self._parts:
+            if target is None:
+                source, position, _, _ = pieces[0]
+                gathered.append(results[source][position] if source else observation[position])
+                continue
+            for source, position, taken, put in pieces:
+                array = results[source][position] if source else observation[position]
+                target[..., put] = array[..., taken]
+            gathered.append(target)
+        return gathered
+
+    def _place(self, observation: Arrays, results: Mapping[str, Arrays]) -> None:
+        """Works out once where each piece goes on the last axis."""
+        for _, pieces in self._parts:
+            at = 0
+            for i, (source, position, taken, _) in enumerate(pieces):
+                array = results[source][position] if source else observation[position]
+                width = len(range(*taken.indices(array.shape[-1]))) if array.ndim else 0
+                pieces[i] = (source, position, taken, slice(at, at + width))
+                at += width
+        self._placed = True
