@@ -46,15 +46,18 @@ class MetricRow:
 
 def unit_of(data: Distribution, *, in_ms: bool) -> Unit:
     """The unit of a row: ms or µs, with the decimals that give its typical value three digits."""
-    typical = abs(_typical(data))
+    typical = _typical(data)
     if in_ms:
         return Unit("ms", MS, 2 if typical >= MS or not typical else 3 if typical >= 0.1 * MS else 4)
     return Unit("µs", US, 0 if typical >= 100 * US else 1 if typical >= US or not typical else 2)
 
 
 def _typical(data: Distribution) -> float:
-    middle = next((q.value for q in data.quantiles if q.name == "p50"), None)
-    return next((float(v) for v in (middle, data.mean, data.max, data.min) if v is not None), 0.0)
+    """The larger of |p50| and |p90|: a jitter's median lies at zero and says nothing about its size."""
+    middle = [abs(q.value) for q in data.quantiles if q.name in ("p50", "p90") and q.value is not None]
+    return (
+        max(middle) if middle else next((abs(float(v)) for v in (data.mean, data.max, data.min) if v is not None), 0.0)
+    )
 
 
 def number(ns: float | None, unit: Unit) -> str:
@@ -79,7 +82,7 @@ def interval(q: Quantile, unit: Unit) -> str:
     if q.low is None:
         return SKIPPED
     high = SKIPPED if q.high is None else number(q.high, unit)
-    return f"{number(q.low, unit)}–{high}"
+    return f"{number(q.low, unit)}{' to ' if q.low < 0 else '–'}{high}"
 
 
 def reason_words(reason: str | None) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.render.cells import percent
-from robot_perf.render.parts.verdict import missed_words
 from robot_perf.units import format_count, format_duration, format_probability
 
 __all__ = ["Pairs", "count_pairs"]
@@ -71,8 +70,16 @@ def _bounds(verdict: Verdict) -> list[tuple[str, str]]:
     low, high = format_probability(verdict.miss_rate_lower), format_probability(verdict.miss_rate_upper)
     plain_low, plain_high = format_probability(verdict.plain_lower or 0), format_probability(verdict.plain_upper or 0)
     seen = "none seen" if verdict.observed_burst is None else f"{verdict.observed_burst:.3g} seen"
-    decides = "never" if verdict.pass_at_most is None else f"at {format_count(verdict.pass_at_most)} misses or fewer"
-    fails = "never" if verdict.fail_at_least is None else f"at {format_count(verdict.fail_at_least)} or more"
+    passes = (
+        "can't pass"
+        if verdict.pass_at_most is None
+        else f"passes at {format_count(verdict.pass_at_most)} misses or fewer"
+    )
+    fails = (
+        "can't fail"
+        if verdict.fail_at_least is None
+        else f"fails at {format_count(verdict.fail_at_least)} misses or more"
+    )
     return [
         (
             "miss rate",
@@ -81,6 +88,5 @@ def _bounds(verdict: Verdict) -> list[tuple[str, str]]:
         ("bounds, corrected for bursts", f"{low} to {high}, each with {percent(verdict.confidence)} confidence"),
         ("bounds, independent misses", f"{plain_low} to {plain_high}"),
         ("burst", f"{verdict.assumed_burst:g} assumed, {seen}; design effect {verdict.deff:.3g}"),
-        ("a run of this length", f"passes {decides}, fails {fails}"),
-        ("counted", missed_words(verdict)),
+        ("a run of this length", f"{passes}, {fails}"),
     ]

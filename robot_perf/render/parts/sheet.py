@@ -180,8 +180,11 @@ def _worst(summary: Summary) -> tuple[tuple[str, ...], ...]:
             NO_VALUE if o.cpu is None else str(o.cpu) if o.cpu_before in (None, o.cpu) else f"{o.cpu_before} → {o.cpu}"
         )
         durations = (o.response_ns, o.start_latency_ns, o.execution_ns, o.wakeup_ns, o.backlog_ns)
-        cells = [NO_VALUE if ns is None else format_duration(ns) for ns in durations]
-        cells += [format_count(o.skipped_after), NO_VALUE if o.gc_ns is None else format_duration(o.gc_ns)]
+        cells = [NO_VALUE if ns is None else format_duration(ns) if ns else "0" for ns in durations]
+        cells += [
+            format_count(o.skipped_after),
+            NO_VALUE if o.gc_ns is None else format_duration(o.gc_ns) if o.gc_ns else "0",
+        ]
         cells += [NO_VALUE if c is None else format_count(c) for c in counts]
         rows.append((format_count(o.step), o.kind, *cells, cpu, clean(o.cause)))
     return tuple(rows)
