@@ -1,6 +1,7 @@
 """What the figures of a report draw: bins, a percentile curve with its band, a thinned timeline. Arrays only.
 
-Thinning is honest: every late step, every dropped release and the largest and smallest of each stretch are kept.
+Thinning is honest: steps on time become the band from the smallest to the largest of each stretch; every late step, every
+run of dropped releases and the largest step of all stay as they are, up to a number that no screen could show.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from robot_perf.stats.ranks import two_sided_ranks
 __all__ = ["MOST_SINGLE", "Curves", "curves_of"]
 
 MOST_SINGLE = 200_000  # more marks than this make a page that no browser opens; then stretches are drawn, and said so
-_STRETCHES = 2_000
+_MOST_POINTS = 6_000
+_STRETCHES = 1_500
 _CURVE = 140
 _BINS = 120
 
@@ -39,15 +41,17 @@ class Curves:
     n: int
     infinite: int
     largest: int | None
+    largest_step: int | None
     on_time_step: Ints
-    on_time: Ints
+    on_time_low: Ints
+    on_time_high: Ints
+    on_time_thinned: bool  # low and high differ: a band over stretches, not points
     late_step: Ints
     late: Ints
     late_total: int
     lost_first: Ints
     lost_last: Ints
     lost_runs: int
-    thinned: bool
 
 
 def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
@@ -61,13 +65,11 @@ def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
     edges, counts = _bins(response)
     tail, value, low, high = _percentiles(np.sort(response), infinite, confidence)
     is_late = response > run.loop.deadline_ns if run.loop.deadline_ns else np.zeros(len(step), np.bool_)
-    on_step, on, thin_on = _envelope(step[~is_late], response[~is_late], 2 * _STRETCHES)
-    late_step, late, thin_late = _envelope(step[is_late], response[is_late], MOST_SINGLE)
+    on_step, on_low, on_high = _stretches(step[~is_late], response[~is_late])
+    late_step, late = step[is_late], response[is_late]
+    if len(late) > MOST_SINGLE:
+        late_step, late = _extremes(late_step, late)
     first, last = _lost_runs(run, reached)
-    thin_lost = len(first) > MOST_SINGLE
-    if thin_lost:
-        keep = np.argsort(first - last, kind="stable")[:MOST_SINGLE]  # the longest runs
-        first, last = first[np.sort(keep)], last[np.sort(keep)]
     return Curves(
         edges=edges,
         counts=counts,
@@ -78,15 +80,17 @@ def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
         n=len(step) + infinite,
         infinite=infinite,
         largest=int(response.max()) if len(response) else None,
+        largest_step=int(step[np.argmax(response)]) if len(response) else None,
         on_time_step=on_step,
-        on_time=on,
+        on_time_low=on_low,
+        on_time_high=on_high,
+        on_time_thinned=on_low is not on_high,
         late_step=late_step,
         late=late,
         late_total=int(is_late.sum()),
-        lost_first=first,
-        lost_last=last,
-        lost_runs=len(_lost_runs(run, reached)[0]),
-        thinned=thin_on or thin_late or thin_lost,
+        lost_first=_joined(first, last, reached)[0],
+        lost_last=_joined(first, last, reached)[1],
+        lost_runs=len(first),
     )
 
 
@@ -121,13 +125,29 @@ def _percentiles(ordered: Ints, infinite: int, confidence: float) -> tuple[Float
     return 1 - kept / n, ordered[kept - 1] if len(kept) else empty, np.array(low, np.int64), np.array(high)
 
 
-def _envelope(step: Ints, value: Ints, most: int) -> tuple[Ints, Ints, bool]:
-    """All points, or the smallest and the largest of each stretch where there are more than `most`."""
-    if len(step) <= most:
-        return step, value, False
-    stretches = np.array_split(np.arange(len(step)), _STRETCHES)
-    keep = np.unique([i for part in stretches for i in (part[value[part].argmin()], part[value[part].argmax()])])
-    return step[keep], value[keep], True
+def _stretches(step: Ints, value: Ints) -> tuple[Ints, Ints, Ints]:
+    """All points (low is high), or the middle, smallest and largest of each stretch where there are many."""
+    if len(step) <= _MOST_POINTS:
+        return step, value, value
+    bounds = np.linspace(0, len(step), _STRETCHES, endpoint=False).astype(np.int64)
+    middle = step[(bounds + np.append(bounds[1:], len(step)) - 1) // 2]
+    return middle, np.minimum.reduceat(value, bounds), np.maximum.reduceat(value, bounds)
+
+
+def _extremes(step: Ints, value: Ints) -> tuple[Ints, Ints]:
+    """The smallest and the largest of each stretch, at the steps where they were."""
+    parts = np.array_split(np.arange(len(step)), MOST_SINGLE // 2)
+    keep = np.unique([i for part in parts for i in (part[value[part].argmin()], part[value[part].argmax()])])
+    return step[keep], value[keep]
+
+
+def _joined(first: Ints, last: Ints, reached: int) -> tuple[Ints, Ints]:
+    """The runs as they are, or those of one stretch joined where there are more than can be drawn."""
+    if len(first) <= MOST_SINGLE:
+        return first, last
+    stretch = first * _STRETCHES // reached
+    begins = np.flatnonzero(np.diff(stretch, prepend=-1))
+    return first[begins], np.maximum.reduceat(last, begins)
 
 
 def _lost_runs(run: Run, reached: int) -> tuple[Ints, Ints]:

@@ -88,28 +88,38 @@ def _percentiles(
 
 def _timeline(c: Curves, deadline_ns: int, unit: int, name: str) -> tuple[str, str, go.Figure]:
     figure = go.Figure()
-    _marks(figure, c.on_time_step, c.on_time / unit, _ON_TIME, 3, "on time")
+    if c.on_time_thinned:
+        line = {"color": _ON_TIME, "width": 0.5}
+        figure.add_scatter(x=c.on_time_step, y=_short(c.on_time_low / unit), mode="lines", line=line, showlegend=False)
+        figure.add_scatter(
+            x=c.on_time_step,
+            y=_short(c.on_time_high / unit),
+            mode="lines",
+            line=line,
+            fill="tonexty",
+            fillcolor=_BAND,
+            name="on time",
+        )
+    else:
+        _marks(figure, c.on_time_step, c.on_time_low / unit, _ON_TIME, 3, "on time")
     if len(c.late):
         _marks(figure, c.late_step, c.late / unit, _LATE, 5, "late")
     if len(c.lost_first):
-        # a run is a line as long as it lasted, with a mark at both ends that stays visible however short it is
-        ends = np.stack((c.lost_first, c.lost_last, np.full(len(c.lost_first), np.nan)), axis=1).ravel()
-        mark = {"symbol": "line-ns", "size": 14, "line": {"width": 1.5, "color": _LOST}}
-        kind = go.Scattergl if len(ends) > _WEBGL_FROM else go.Scatter
-        line = {"color": _LOST, "width": 10}
-        figure.add_trace(
-            kind(
-                x=ends,
-                y=np.ones(len(ends), np.int8),
-                mode="lines+markers",
-                line=line,
-                marker=mark,
-                name="skipped",
-                yaxis="y2",
-            )
+        # a mark where a run begins stays visible however short it is; a run long enough to see is a line as well
+        _marks(
+            figure, c.lost_first, np.ones(len(c.lost_first)), _LOST, 14, "skipped", yaxis="y2", symbol="line-ns-open"
         )
-    values = [v for v in (c.on_time, c.late) if len(v)]
-    low, high = min(v.min() for v in values) / unit, max(*(v.max() for v in values), deadline_ns) / unit
+        long = c.lost_last - c.lost_first >= max(1, c.n // 1000)
+        ends = np.stack((c.lost_first[long], c.lost_last[long], np.full(long.sum(), np.nan)), axis=1).ravel()
+        line = {"color": _LOST, "width": 10}
+        figure.add_scatter(
+            x=ends, y=np.ones(len(ends), np.int8), mode="lines", line=line, showlegend=False, yaxis="y2", hoverinfo="x"
+        )
+    if c.largest is not None:
+        largest = np.array([c.largest / unit])
+        _marks(figure, np.array([c.largest_step]), largest, _LINE, 11, "largest", symbol="circle-open")
+    low = min(v.min() for v in (c.on_time_low, c.late) if len(v)) / unit
+    high = max(c.largest or 0, deadline_ns) / unit
     figure.update_layout(
         xaxis={"title": "release", "zeroline": False},
         yaxis={"domain": [0, 0.9]},
@@ -119,18 +129,32 @@ def _timeline(c: Curves, deadline_ns: int, unit: int, name: str) -> tuple[str, s
     _deadline(figure, deadline_ns, unit, name, axis="y")
     words = f"{format_count(c.n)} releases: {format_count(c.late_total)} late"
     words += f", {format_count(c.infinite)} skipped or unfinished in {format_count(c.lost_runs)} runs"
-    if c.thinned:
-        words += "; of the steps on time, only the smallest and largest of each stretch are drawn"
+    if c.on_time_thinned:
+        words += "; steps on time are drawn as the band from the smallest to the largest of each stretch"
     if c.late_total > MOST_SINGLE or c.lost_runs > MOST_SINGLE:
-        words += f"; more than {format_count(MOST_SINGLE)} misses of a kind: their extremes and longest runs are drawn"
+        words += f"; more than {format_count(MOST_SINGLE)} misses of a kind: the extremes of each stretch are drawn, and runs of one stretch as one"
     return "Timeline", words, figure
 
 
-def _marks(figure: go.Figure, x: NDArray[Any], y: NDArray[Any], color: str, size: int, name: str) -> None:
+def _marks(
+    figure: go.Figure,
+    x: NDArray[Any],
+    y: NDArray[Any],
+    color: str,
+    size: int,
+    name: str,
+    *,
+    symbol: str = "circle",
+    yaxis: str = "y",
+) -> None:
     kind = go.Scattergl if len(x) > _WEBGL_FROM else go.Scatter
-    figure.add_trace(
-        kind(x=x.astype(np.int32), y=_short(y), mode="markers", marker={"size": size, "color": color}, name=name)
-    )
+    marker = {
+        "size": size,
+        "color": color,
+        "symbol": symbol,
+        "line": {"width": 1.5 if symbol != "circle" else 0, "color": color},
+    }
+    figure.add_trace(kind(x=x.astype(np.int32), y=_short(y), mode="markers", marker=marker, name=name, yaxis=yaxis))
 
 
 def _short(values: NDArray[Any]) -> NDArray[np.float32]:
