@@ -6,6 +6,7 @@ Rates and periods are exact: `83.3` Hz is the rational 833/10, and its period is
 from __future__ import annotations
 
 import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
 
 from robot_perf.errors import UsageError
@@ -18,6 +19,7 @@ __all__ = [
     "NS_PER_S",
     "US",
     "format_bandwidth",
+    "format_bound",
     "format_bytes",
     "format_count",
     "format_duration",
@@ -123,6 +125,21 @@ def format_probability(value: float, digits: int = 3) -> str:
     text = f"{value:.12f}"
     leading = len(text.split(".")[1]) - len(text.split(".")[1].lstrip("0"))
     return f"{value:.{min(12, leading + digits)}f}".rstrip("0").rstrip(".")
+
+
+def format_bound(bound: float, allowed: float, *, upper: bool) -> str:
+    """A bound on a probability, rounded away from what it claims: an upper one up, a lower one down.
+
+    Three significant digits, or more where three would make it look equal to the allowed rate that it isn't.
+    """
+    if not bound:
+        return "0"
+    exact, rounding = Decimal(bound), ROUND_CEILING if upper else ROUND_FLOOR
+    for digits in range(3, 12):
+        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding)
+        if bound == allowed or float(rounded) != allowed:
+            break
+    return f"{rounded:f}".rstrip("0").rstrip(".") if "." in f"{rounded:f}" else f"{rounded:f}"
 
 
 def _significant(value: float, digits: int = 3) -> str:

@@ -75,7 +75,8 @@ def _consecutive(line: Timeline, budget: Budget) -> Iterator[Check]:
     rule = f"at most {allowed} consecutive misses"
     runs = miss_runs(line.miss)
     if runs.longest > allowed:
-        reason = f"{runs.longest} consecutive misses from release {runs.longest_at} on, allowed {allowed}"
+        word = "miss" if runs.longest == 1 else "misses"
+        reason = f"{runs.longest} consecutive {word} from release {runs.longest_at} on, allowed {allowed}"
         yield Check(rule, "FAIL", reason)
     else:
         yield Check(rule, NOT_VIOLATED, f"{rule}: not violated in {format_count(line.releases)} releases")

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
+from robot_perf.analyze.conditions import mapping
 from robot_perf.analyze.types import ColdStart
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
@@ -21,6 +19,7 @@ _LABELS = {
     "load_ns": "load of the policy",
 }
 _SINGLE_CALLS = 3
+_NOISE_NS = 5_000  # calls that differ by less are alike on any host
 
 
 def cold_start(run: Run) -> ColdStart:
@@ -28,15 +27,18 @@ def cold_start(run: Run) -> ColdStart:
 
     Keys that end in `_ns` become rows (`build_ns` is "build"); `first_calls_ns` holds the first calls' execution times.
     """
-    told: Mapping[str, Any] = run.conditions.get("cold_start") or {}
+    told = mapping(run, "cold_start")
     rows = tuple(
         (_LABELS.get(key, key[: -len("_ns")].replace("_", " ")), int(value))
         for key, value in told.items()
         if key.endswith("_ns") and isinstance(value, int) and value >= 0
     )
-    first = [int(ns) for ns in told.get("first_calls_ns") or ()]
+    listed = told.get("first_calls_ns")
+    first = [ns for ns in listed if isinstance(ns, int)] if isinstance(listed, (list, tuple)) else []
     calls, before_grid = _calls(run, first)
-    onset = _typical_from(calls)
+    warmup = mapping(run, "warmup")
+    known = "steady_from_call" in warmup and not before_grid
+    onset = _within(warmup["steady_from_call"], len(calls)) if known else _typical_from(calls)
     return ColdStart(
         rows=rows,
         calls=tuple(int(ns) for ns in calls[:_SINGLE_CALLS]),
@@ -60,11 +62,15 @@ def _calls(run: Run, first: list[int]) -> tuple[NDArray[np.int64], int]:
     return np.concatenate((np.asarray(first, np.int64), paced)), len(first)
 
 
+def _within(call: object, count: int) -> int | None:
+    return call if isinstance(call, int) and 1 <= call <= count else None
+
+
 def _typical_from(calls: NDArray[np.int64]) -> int | None:
     """The first 1-based call j that is not above Q3 + 1.5 IQR of the calls after it; None if none is."""
     for i in range(len(calls) - _SINGLE_CALLS):
         q1, q3 = np.quantile(calls[i + 1 :], [0.25, 0.75])
-        if calls[i] <= q3 + 1.5 * (q3 - q1):
+        if calls[i] <= q3 + 1.5 * (q3 - q1) + _NOISE_NS:
             return i + 1
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from robot_perf.analyze.conditions import mapping, sequence
 from robot_perf.analyze.timeline import Timeline
 from robot_perf.analyze.types import Dependence
 from robot_perf.run.model import Run
@@ -43,11 +44,11 @@ def dependence(line: Timeline) -> Dependence:
 
 def labels(run: Run, runs: MissRuns, depends: Dependence) -> tuple[str, ...]:
     """Words on the result: the recorder's own (`conditions["labels"]`), then drift and few miss runs."""
-    found = [str(label) for label in run.conditions.get("labels") or ()]
+    found = [str(label) for label in sequence(run, "labels")]
     shift, p = depends.half_shift, depends.half_p
     if shift is not None and p is not None and any(abs(shift) > least and p < level for least, level in _DRIFT):
         found.append("drift (thermal?)")
-    if (run.conditions.get("warmup") or {}).get("settled") is False:
+    if mapping(run, "warmup").get("settled") is False:
         found.append("warm-up not settled")
     if 1 <= runs.runs < FEW_RUNS:
         found.append("few miss runs")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from robot_perf.analyze.conditions import check_request, mapping
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 
@@ -159,6 +160,7 @@ def timeline(run: Run) -> Timeline:
     Rows missing at the end are skipped releases when the run is complete; an interrupted run is counted up to the last
     release it reached. Rows off the scheduled range or repeated are left out here and make the verdict INVALID.
     """
+    check_request(run)
     columns, loop = run.columns, run.loop
     inside = (columns["step"] >= 0) & (columns["step"] < run.scheduled)
     step, first = np.unique(columns["step"][inside], return_index=True)
@@ -191,6 +193,9 @@ def _reached(run: Run, step: Ints) -> tuple[int, int]:
     if run.conditions["state"] == "complete":
         return run.scheduled, 0
     last = int(step[-1]) + 1 if len(step) else 0
-    reached = min(max(last, int(run.conditions.get("reached") or 0)), run.scheduled)
-    flying = int((run.conditions.get("in_flight") or {}).get("step", -1))
+    told = run.conditions.get("reached")
+    reached = min(max(last, told if isinstance(told, int) else 0), run.scheduled)
+    flying = mapping(run, "in_flight").get("step")
+    if not isinstance(flying, int):
+        return reached, 0
     return (flying + 1, 1) if last <= flying < run.scheduled else (reached, 0)

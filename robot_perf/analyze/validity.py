@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from robot_perf.analyze.conditions import mapping, sequence
+from robot_perf.errors import RunFileError
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 from robot_perf.units import format_count, format_duration
@@ -18,11 +21,10 @@ _SUSTAINED = 3  # intervals in a row: a step shows in one, a preempted reading i
 
 def invalid_reasons(run: Run) -> tuple[str, ...]:
     """All reasons: an early end, the recorder's own, what the rows show; empty for a run that can be trusted."""
-    reasons = [str(reason) for reason in run.conditions["invalid"]]
+    reasons = [str(reason) for reason in sequence(run, "invalid")]
     reasons = [*_interrupted(run), *(r for r in reasons if r not in str(run.conditions["state"]))]
     reasons += [*_negative(run), *_inconsistent(run), *_gaps(run)]
-    clock = run.conditions.get("clock") or {}
-    anomaly = clock_anomaly(clock.get("samples") or ())
+    anomaly = clock_anomaly(_clock_samples(run))
     if anomaly:
         reasons.append(anomaly)
     return tuple(dict.fromkeys(reasons))
@@ -71,7 +73,8 @@ def _inconsistent(run: Run) -> Iterator[str]:
     steps = run.columns["step"]
     beyond = int(np.count_nonzero(steps >= run.scheduled))
     if beyond:
-        yield f"{format_count(beyond)} steps lie beyond the {format_count(run.scheduled)} scheduled releases"
+        words = "1 step lies" if beyond == 1 else f"{format_count(beyond)} steps lie"
+        yield f"{words} beyond the {format_count(run.scheduled)} scheduled releases"
     if np.any(np.diff(steps) <= 0):
         yield "the step numbers do not rise from row to row"
     executed = run.conditions.get("executed")
@@ -115,6 +118,13 @@ def _gaps(run: Run) -> Iterator[str]:
             f"releases {steps[i] + 1} to {following[i] - 1} have no step although step {steps[i]} had finished before"
             " them: rows are missing"
         )
+
+
+def _clock_samples(run: Run) -> Sequence[Sequence[int]]:
+    samples = mapping(run, "clock").get("samples") or ()
+    if any(not isinstance(s, (list, tuple)) or [type(v) for v in s] != [int, int] for s in samples):
+        raise RunFileError("the Run's condition clock.samples is damaged", why="Allowed: pairs of whole nanoseconds.")
+    return typing.cast(Sequence[Sequence[int]], samples)
 
 
 def clock_anomaly(samples: Sequence[Sequence[int]]) -> str | None:

@@ -20,7 +20,7 @@ from robot_perf.specs import Budget
 from robot_perf.stats.binomial import Thresholds, lower_bound, thresholds, upper_bound
 from robot_perf.stats.burst import FEW_RUNS, MissRuns, design_effect, miss_runs, probability_of_run
 from robot_perf.stats.plan import steps_to_pass
-from robot_perf.units import format_count, format_duration, format_probability
+from robot_perf.units import format_bound, format_count, format_duration, format_probability
 
 __all__ = ["MissEvidence", "judge", "judge_misses"]
 
@@ -139,7 +139,8 @@ def _miss_sentence(evidence: MissEvidence, budget: Budget) -> str:
         return "no release was reached"
     seen = f"{format_count(evidence.runs.misses)} of {format_count(evidence.releases)} releases missed"
     sure, allowed = f"{budget.confidence * 100:g} % confidence", format_probability(budget.miss_rate)
-    low, high = format_probability(evidence.lower, 4), format_probability(evidence.upper, 4)
+    low = format_bound(evidence.lower, budget.miss_rate, upper=False)
+    high = format_bound(evidence.upper, budget.miss_rate, upper=True)
     if evidence.status == "PASS":
         return f"{seen}: the miss rate is at most {high} with {sure}, allowed {allowed}"
     if evidence.status == "FAIL":
@@ -161,9 +162,13 @@ def assumption(evidence: MissEvidence, budget: Budget) -> str:
 
 def _notes(evidence: MissEvidence, budget: Budget) -> tuple[str, ...]:
     runs, notes = evidence.runs, []
+    if 1 <= runs.runs < FEW_RUNS:
+        notes.append("few miss runs, bound may be optimistic")
+    if evidence.clustered and runs.misses:
+        notes.append("misses are clustered: with as many independent misses it would PASS")
     if evidence.clustered and not runs.misses:
         notes.append("the run is too short for the burst it assumes; with independent misses it would PASS")
-    if runs.longest >= 2:
+    if runs.longest > budget.assumed_burst:
         chance = probability_of_run(evidence.releases, runs.misses / evidence.releases, runs.longest)
         if chance < 0.01:
             notes.append(

@@ -1,0 +1,200 @@
+"""The summary: every figure with its n and interval or the words why not; plain JSON there and back."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+import numpy as np
+import pytest
+from fake_loops import MS, fake_loop, golden_ten, run_of, simulated
+from hypothesis import given
+from hypothesis import strategies as st
+
+from robot_perf.analyze.distribution import distribution, suppressed
+from robot_perf.analyze.summary import summarize
+from robot_perf.analyze.types import Distribution, Summary
+from robot_perf.specs import from_json, to_json
+
+
+def ramp(n, *, stall=None):
+    execution = (MS + np.arange(n) * 100).tolist()
+    for at, ns in (stall or {}).items():
+        execution[at] = ns
+    return simulated(execution, period_ns=10 * MS, wake_delay_ns=50_000)
+
+
+def test_percentiles_carry_their_interval():
+    summary = summarize(ramp(1000))
+    p99 = summary.response.quantile("p99")
+    at = [50_000 + MS + 100 * (rank - 1) for rank in (983, 990, 997)]
+    assert [p99.low, p99.value, p99.high] == at
+    assert p99.coverage == pytest.approx(0.976095, abs=5e-7)
+    assert (summary.response.n, summary.response.min, summary.response.max) == (1000, 1_050_000, 1_149_900)
+    assert summary.response.max_step == 999
+    p999 = summary.response.quantile("p99.9")
+    assert (p999.value, p999.reason) == (None, "not estimable (needs n >= 3688)")
+    with pytest.raises(KeyError):
+        summary.response.quantile("p42")
+
+
+def test_skipped_releases_reach_the_response_percentiles_alone():
+    summary = summarize(ramp(1000, stall={400: 205 * MS}))  # 20 releases dropped
+    assert (summary.skipped, summary.late, summary.misses) == (20, 1, 21)
+    assert (summary.response.n, summary.response.infinite) == (1000, 20)
+    p99 = summary.response.quantile("p99")
+    assert (p99.value, p99.reason, p99.high) == (None, "skipped", None)
+    p95 = summary.response.quantile("p95")
+    assert p95.value is not None
+    assert p95.high is not None
+    assert (summary.response.max, summary.response.max_step) == (None, None)
+    executed = summary.response_executed
+    assert (executed.n, executed.infinite, executed.max, executed.max_step) == (980, 0, 205 * MS + 50_000, 400)
+    assert summary.execution.quantile("p99").value is not None
+    assert summary.period_jitter.max == 200 * MS
+    assert summary.period_jitter_without_gaps.n == summary.period_jitter.n - 1
+    assert summary.period_jitter_without_gaps.max == 0
+    assert summary.staleness.max > 200 * MS
+    assert (summary.max_gap.step, summary.max_gap.value_ns > 200 * MS) == (400, True)
+
+
+def test_jitter_shows_its_low_side():
+    summary = summarize(ramp(1000))
+    names = [q.name for q in summary.period_jitter.quantiles]
+    assert names == ["p1", "p50", "p90", "p95", "p99", "p99.9"]
+    assert summary.output_jitter.quantile("p1").value == 100
+    assert summary.release_jitter.peak_to_peak == summary.release_jitter.p99_minus_p1 == 0
+    assert summary.drift_ppm == 0
+
+
+def test_offered_load_above_capacity_suppresses_what_grows():
+    queue = summarize(simulated([12 * MS] * 500, period_ns=10 * MS, overrun="queue"))
+    assert queue.utilisation_mean == pytest.approx(1.2)
+    assert queue.labels[0] == "offered load exceeds capacity"
+    for grows in (queue.response, queue.start_latency, queue.lateness, queue.staleness):
+        assert (grows.reason, grows.max) == ("offered load exceeds capacity", None)
+        assert {q.reason for q in grows.quantiles} == {"offered load exceeds capacity"}
+    assert queue.queue is None
+    assert queue.execution.quantile("p50").value == 12 * MS
+    assert queue.misses == 500
+    skip = summarize(simulated([12 * MS] * 500, period_ns=10 * MS))
+    assert "offered load exceeds capacity" in skip.labels
+    assert skip.response.min == 12 * MS
+    exactly = summarize(simulated([10 * MS] * 500, period_ns=10 * MS, overrun="queue"))
+    assert exactly.utilisation_mean == 1
+    assert "offered load exceeds capacity" not in exactly.labels
+
+
+def test_windows_and_runs():
+    summary = summarize(ramp(1000, stall={400: 25 * MS}))
+    assert (summary.longest_miss_run, summary.longest_miss_run_at, summary.misses_per_run) == (3, 400, 3)
+    assert 0 < summary.longest_run_probability < 1e-4
+    worst = {w.window: w for w in summary.windows}
+    assert (worst[10].misses, worst[10].first_release) == (3, 393)
+    assert 0 < worst[10].probability < 0.01
+    short = summarize(golden_ten("skip"))
+    assert {w.window: w.misses for w in short.windows} == {10: 3, 100: None}
+
+
+def test_drift_label_needs_size_and_evidence():
+    rng = np.random.default_rng(1)
+    steady = (MS + rng.integers(0, 100_000, 4000)).tolist()
+    slower = steady[:2000] + [ns + 100_000 for ns in steady[2000:]]
+    assert summarize(simulated(steady, period_ns=10 * MS)).labels == ()
+    assert summarize(simulated(slower, period_ns=10 * MS)).labels == ("drift (thermal?)",)
+    # ten steps say nothing about drift
+    assert "drift (thermal?)" not in summarize(golden_ten("queue")).labels
+
+
+def test_recorded_labels_pass_through():
+    run = simulated([MS] * 50, period_ns=10 * MS, labels=["throttled"], warmup={"settled": False})
+    assert summarize(run).labels == ("throttled", "warm-up not settled")
+
+
+def test_constant_and_tiny_runs_have_a_defined_answer():
+    for n in (1, 2, 3):
+        summary = summarize(simulated([MS] * n, period_ns=10 * MS))
+        assert summary.executed == n
+        assert summary.dependence.lag1 is None
+        assert summary.response.quantile("p50").reason == "not estimable (needs n >= 6)"
+    empty = summarize(run_of([], steps=5, period_ns=MS, state="interrupted in warm-up"))
+    assert (empty.executed, empty.releases, empty.miss_rate, empty.response.reason) == (0, 0, None, "no samples")
+    never = summarize(run_of([], steps=5, period_ns=MS))
+    assert (never.executed, never.skipped, never.misses, never.response.max) == (0, 5, 5, None)
+    assert never.response.quantile("p50").reason == "skipped"
+
+
+def test_back_to_back_runs_have_no_deadline_figures():
+    rows = [{"step": k, "release_ns": k * MS, "start_ns": k * MS, "end_ns": k * MS + 900_000} for k in range(500)]
+    summary = summarize(run_of(rows, steps=500, period_ns=0, deadline_ns=MS))
+    assert summary.rate_asked_hz is None
+    assert summary.utilisation_mean is None
+    assert summary.miss_rate is None
+    assert summary.drift_ppm is None
+    assert summary.execution.quantile("p99").value == 900_000
+    assert summary.rate_achieved_hz == pytest.approx(1000)
+
+
+def test_device_time_observation_age_and_harness():
+    rows = fake_loop([MS] * 400, period_ns=10 * MS, overrun="skip", wake_delay_ns=1000)
+    bare = summarize(run_of(rows, steps=400, period_ns=10 * MS))
+    assert bare.device is None
+    assert bare.observation_age is None
+    assert set(bare.not_available) == {"device time", "observation age", "starved steps"}
+    for row in rows:
+        row |= {"device_ns": 700_000, "own_ns": 3000 + row["step"], "observation_ns": row["start_ns"] - 2 * MS}
+    rows[5]["device_ns"] = rows[6]["observation_ns"] = -1
+    full = summarize(run_of(rows, steps=400, period_ns=10 * MS))
+    assert (full.device.n, full.device.quantile("p99").value) == (399, 700_000)
+    assert (full.observation_age.n, full.observation_age.max) == (399, 2 * MS)
+    assert (full.harness.n, full.harness.min, full.harness.max) == (400, 3000, 3399)
+    assert full.not_available == {}
+
+
+def test_plain_json_there_and_back():
+    for run in (golden_ten("skip"), ramp(1000, stall={3: 99 * MS}), run_of([], steps=0, period_ns=MS)):
+        summary = summarize(run)
+        text = json.dumps(to_json(summary), allow_nan=False)
+        assert from_json(Summary, json.loads(text)) == summary
+        document = json.loads(text)
+        assert from_json(Summary, {**document, "from a later version": 1}) == summary
+        required = [f.name for f in fields(Summary) if f.name != "not_available"]
+        for name in (required[0], required[7], required[-1]):
+            lacking = {k: v for k, v in document.items() if k != name}
+            with pytest.raises(TypeError):
+                from_json(Summary, lacking)
+    assert document["schema"] == "robot-perf/1"
+
+
+def test_a_million_steps_are_summarised():
+    n = 1_000_000
+    step = np.arange(n)
+    rng = np.random.default_rng(0)
+    start = step * MS + 1000
+    run = run_of([], steps=n, period_ns=MS)
+    columns = {name: np.full(n, -1) for name in run.columns}
+    columns |= {"step": step, "release_ns": step * MS, "wake_ns": start, "start_ns": start}
+    columns["end_ns"] = start + rng.integers(100_000, 200_000, n)
+    summary = summarize(type(run)(columns, run.conditions))
+    assert summary.response.quantile("p99.9").value is not None
+    assert summary.executed == n
+
+
+@given(st.lists(st.integers(0, 10**9), min_size=1, max_size=500), st.integers(0, 40))
+def test_percentiles_are_ordered_and_within_min_and_max(values, infinite):
+    array = np.array(values)
+    d = distribution("x", "", array, np.arange(len(values)), infinite=infinite)
+    shown = [q for q in d.quantiles if q.value is not None]
+    assert [q.value for q in shown] == sorted(q.value for q in shown)
+    for q in shown:
+        assert d.min == min(values) <= q.low <= q.value <= (q.high if q.high is not None else q.value)
+        assert q.coverage >= 0.95 - 1e-9
+    if not infinite:
+        assert d.max == max(values) == values[d.max_step]
+    assert all((q.value is None) == (q.reason is not None) for q in d.quantiles)
+
+
+def test_suppressed_distributions_give_their_reason_everywhere():
+    d = suppressed("x", "", 7, "why")
+    assert isinstance(d, Distribution)
+    assert ({q.reason for q in d.quantiles}, d.reason, d.n) == ({"why"}, "why", 7)
