@@ -14,6 +14,7 @@ from robot_perf.cli.parsing import (
     parse_m_in_k,
     parse_pairs,
     parse_percentile_limits,
+    parse_shapes,
     parse_values,
 )
 from robot_perf.errors import ExitCode, UsageError
@@ -133,7 +134,7 @@ def command(
             mlock=mlock,
             hold_cpu_dma_latency=hold_cpu_dma_latency,
         ),
-        shapes=dict(parse_pairs("--shape", shape)),
+        shapes=parse_shapes(shape),
         state=tuple(parse_pairs("--state", state)),
         action=action,
         preset=preset,
@@ -195,7 +196,7 @@ def _measure(
     if junit is not None:
         from robot_perf.render.junit import junit_xml
 
-        write_output(junit, junit_xml([(path.name, run)]), force=request.force)
+        write_output(junit, junit_xml([(path.name, run)], inconclusive_is=inconclusive_is), force=request.force)
     if as_json:
         emit_json(deadline_document(run) | {"run": str(path)})
     elif quiet:
@@ -205,7 +206,7 @@ def _measure(
     if github:
         from robot_perf.render.github import annotations
 
-        typer.echo(annotations([(path.name, run)]), err=as_json)
+        typer.echo(annotations([(path.name, run)], inconclusive_is=inconclusive_is), err=as_json)
     code = verdict.exit_code
     if code == ExitCode.INCONCLUSIVE and inconclusive_is is not None:
         code = ExitCode.PASS if inconclusive_is == "pass" else ExitCode.FAIL

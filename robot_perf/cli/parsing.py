@@ -36,6 +36,17 @@ def _value(text: str) -> Any:
     return text
 
 
+def parse_shapes(values: list[str] | None) -> dict[str, tuple[int, ...]]:
+    """NAME=1,12 each: sizes of an input, or of one open axis."""
+    shapes = {}
+    for key, text in parse_pairs("--shape", values):
+        parts = [part.strip() for part in text.replace("x", ",").split(",")]
+        if not all(part.isdecimal() and 0 < int(part) <= 2**31 for part in parts):
+            raise UsageError(f"--shape {key}={text} is not a list of sizes", why="Allowed: whole numbers above 0.", do=f"Write for example --shape {key}=1,48.")
+        shapes[key] = tuple(int(part) for part in parts)
+    return shapes
+
+
 def parse_m_in_k(text: str | None) -> tuple[int, int] | None:
     """m,K with 0 <= m < K: at most m MISSES in any K consecutive releases."""
     if text is None:

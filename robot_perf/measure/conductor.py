@@ -212,7 +212,7 @@ class _Conduct:
         return run_from_map(self.map, state=state, extra=extra)
 
     def _why_unfinished(self, code: int, phase: int, report: dict[str, Any]) -> str | None:
-        reached, steps = max(self.map[Word.NEXT_STEP], 0), self.plan.order.loop.steps
+        reached, steps = self.map.reached(), self.plan.order.loop.steps
         where = (
             "in warm-up"
             if phase < Phase.RUNNING or self.map[Word.ORIGIN] < 0

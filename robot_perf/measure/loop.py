@@ -17,8 +17,8 @@ from robot_perf.specs import LoopSpec
 class Sink(Protocol):
     """The part of the recorder that the loop itself needs."""
 
-    def own(self, own_ns: int, next_step: int) -> None:
-        """The harness's own work around the last row, and the release that comes next."""
+    def own(self, own_ns: int) -> None:
+        """The harness's own work around the last row."""
         ...
 
 
@@ -53,7 +53,7 @@ def run_window(
             # The first grid point at or after the finish: a finish exactly on a grid point skips nothing.
             k = max(k, -((origin_ns - end) // period))
         ready = now()
-        own(start - base + ready - end, k)
+        own(start - base + ready - end)
     return k
 
 
@@ -67,7 +67,7 @@ def _tight(last: int, step: Step, sink: Sink, clock: Clock, stop: list[bool]) ->
         start, end = step(k, ready, NOT_MEASURED)
         k += 1
         ready = now()
-        own(start - base + ready - end, k)
+        own(start - base + ready - end)
     return k
 
 
@@ -93,5 +93,5 @@ def _relative(loop: LoopSpec, last: int, origin_ns: int, step: Step, sink: Sink,
         k += 1
         target = end + period if after else base + period
         ready = now()
-        own(start - base + ready - end, k)
+        own(start - base + ready - end)
     return k

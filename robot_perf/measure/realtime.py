@@ -14,7 +14,9 @@ from typing import Any
 
 from robot_perf.specs import RealTime
 
-_MCL_CURRENT, _MCL_FUTURE = 1, 2
+# ONFAULT locks what is resident and what will be: after warm-up that is all a loop touches. Without it the lock makes
+# every mapping of every library resident: 158 MB instead of 36 MB for the null policy here.
+_MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
 _RESET_ON_FORK = 0x40000000
 DMA_LATENCY = "/dev/cpu_dma_latency"
 RIGHTS = (
@@ -55,7 +57,7 @@ class RealTimeSettings:
 
     def _lock_memory(self) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.mlockall(_MCL_CURRENT | _MCL_FUTURE) == 0:
+        if libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) == 0:
             self._locked = True
             return
         soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]

@@ -29,21 +29,21 @@ def host_noise(gc_total_ns: list[int]) -> Noise:
     processor = ctypes.CDLL(None).sched_getcpu
     processor.argtypes, processor.restype = (), ctypes.c_int
     last = usage(thread)
-    previous = [last[14], last[15], last[6], last[7], gc_total_ns[0]]
+    last_gc = gc_total_ns[0]
 
     def read() -> tuple[int, int, int, int, int, int]:
-        now = usage(thread)
-        nvcsw, nivcsw, minflt, majflt, gc_ns = now[14], now[15], now[6], now[7], gc_total_ns[0]
-        row = (
-            nvcsw - previous[0],
-            nivcsw - previous[1],
-            minflt - previous[2],
-            majflt - previous[3],
-            gc_ns - previous[4],
+        nonlocal last, last_gc
+        before, before_gc = last, last_gc
+        last, last_gc = now, now_gc = usage(thread), gc_total_ns[0]
+        # By position, which the kernel's struct fixes: 6 ru_minflt, 7 ru_majflt, 14 ru_nvcsw, 15 ru_nivcsw.
+        return (
+            now[14] - before[14],
+            now[15] - before[15],
+            now[6] - before[6],
+            now[7] - before[7],
+            now_gc - before_gc,
             processor(),
         )
-        previous[:] = nvcsw, nivcsw, minflt, majflt, gc_ns
-        return row
 
     return read
 
@@ -91,10 +91,9 @@ class Recorder:
         self._committed += 1
         _WORD.pack_into(memory, Word.COMMITTED, self._committed)
 
-    def own(self, own_ns: int, next_step: int) -> None:
-        """The harness's own work around the last row, and the release that comes next."""
+    def own(self, own_ns: int) -> None:
+        """The harness's own work around the last row."""
         _WORD.pack_into(self._memory, self._last + _OWN_AT, own_ns)
-        _WORD.pack_into(self._memory, Word.NEXT_STEP, next_step)
         if self._at >= self._slide_at:
             self._slide_at = self._window.slide(self._at)
 

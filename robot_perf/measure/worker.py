@@ -12,7 +12,6 @@ _ENTERED_NS = time.monotonic_ns()  # before any import of weight: the end of the
 import ctypes  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
-import resource  # noqa: E402
 import signal  # noqa: E402
 import sys  # noqa: E402
 import traceback  # noqa: E402
@@ -67,7 +66,8 @@ def _measure(order: WorkOrder, stepmap: StepMap, report: dict[str, Any], stop: l
     report["threads"] = {"before": threads_before, "after": _threads()}
     try:
         observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)
-        report["observations"] = observations.describe()
+        report["observations"] = {"source": observations.source, "steps": observations.steps}
+        report["notes"] += [*runner.spec.notes, *observations.notes]
         report["policy"] = to_json(runner.spec)
         report["backend_facts"] = dict(runner.facts())
         clock = MonotonicClock(order.loop.wait, spin_margin_ns=order.loop.spin_margin_ns, stop=stop)
@@ -77,7 +77,7 @@ def _measure(order: WorkOrder, stepmap: StepMap, report: dict[str, Any], stop: l
         Session(order, stepmap, report, runner, observations, clock, stop).run()
     finally:
         runner.close()
-    report["max_rss_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    report["max_rss_bytes"] = _peak_resident_bytes()
     stepmap.write_report(report)
     stepmap[Word.PHASE] = Phase.DONE
     return 0
@@ -124,6 +124,12 @@ def _user_frames(error: BaseException) -> list[str]:
     return [
         f"{f.filename}:{f.lineno} in {f.name}" for f in frames if not str(Path(f.filename).resolve()).startswith(ours)
     ][-20:]
+
+
+def _peak_resident_bytes() -> int:
+    """VmHWM. getrusage's ru_maxrss would count the parent's pages of before the exec."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _threads() -> int:

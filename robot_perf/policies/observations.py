@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,6 +36,13 @@ class Observations:
     def steps(self) -> int:
         """How many distinct observations were prepared."""
         return len(self.prepared)
+
+    def reader(self) -> Callable[[int], tuple[Array, ...]]:
+        """The cheapest `at` for this policy: without counters there is nothing to advance."""
+        if self.counters:
+            return self.at
+        prepared, count = self.prepared, len(self.prepared)
+        return lambda k: prepared[k % count]
 
     def at(self, k: int) -> tuple[Array, ...]:
         """The arrays of step k, counted from the last reset. They stay valid; a counter's array is advanced in place.

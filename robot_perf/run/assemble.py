@@ -25,7 +25,7 @@ def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str,
         # It ended in warm-up, before the rows got their numbers.
         rows["step"] = np.arange(-len(rows["step"]), 0, dtype=np.int64)
         warmup = len(rows["step"])
-    reached = stepmap[Word.NEXT_STEP] if stepmap[Word.ORIGIN] >= 0 else 0
+    reached = stepmap.reached()
     conditions: dict[str, Any] = {
         **request,
         **{k: v for k, v in report.items() if k not in ("invalid", "notes")},
@@ -33,7 +33,7 @@ def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str,
     }
     conditions["origin_ns"] = stepmap[Word.ORIGIN]
     conditions["warmup_rows"] = warmup
-    conditions["reached"] = min(reached, int(request["loop"]["steps"]))
+    conditions["reached"] = reached
     conditions["in_flight"] = stepmap.row_in_flight()
     conditions["invalid"] = [*request.get("invalid", []), *report.get("invalid", []), *(extra or {}).get("invalid", [])]
     conditions["notes"] = [*request.get("notes", []), *report.get("notes", []), *(extra or {}).get("notes", [])]

@@ -55,7 +55,6 @@ class Word(IntEnum):
     REPORT_BYTES = 96
     REPORT_VERSION = 104  # odd while the report is being replaced
     ROWS_AT = 112
-    NEXT_STEP = 120  # the grid index that will be released next: trailing skips show here
 
 
 class Phase(IntEnum):
@@ -230,7 +229,23 @@ class StepMap:
         row = dict(zip(self.columns, values, strict=True))
         return row if row.get("start_ns", 0) > 0 and row.get("end_ns", 0) <= 0 else None
 
-    def truncate_warmup_numbers(self, warmup_rows: int) -> None:
+    def reached(self) -> int:
+        """Releases of the window that are over: the grid index that comes next, which the last committed row implies.
+
+        Not above the releases that were scheduled. The loop does not write it: one store less in each period.
+        """
+        committed, warmup = self[Word.COMMITTED], self[Word.WARMUP_ROWS]
+        if warmup < 0 or self[Word.ORIGIN] < 0 or committed <= warmup:
+            return 0
+        loop = self.request["loop"]
+        row = self.rows(committed - 1, committed)
+        step, end, period = int(row["step"][0]), int(row["end_ns"][0]), int(loop["period_ns"])
+        following = step + 1
+        if period and loop["overrun"] == "skip" and loop["shape"] == "absolute":
+            following = max(following, -((self[Word.ORIGIN] - end) // period))
+        return int(min(following, loop["steps"]))
+
+    def number_warmup_rows(self, warmup_rows: int) -> None:
         """Numbers the warm-up rows -n … -1, once their count is known."""
         for row in range(warmup_rows):
             _WORD.pack_into(self.memory, self.rows_at + row * self.row_bytes, row - warmup_rows)
@@ -242,12 +257,14 @@ class StepMap:
 
 
 def process_born(pid: int) -> int:
-    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat), or -1 when there is none."""
+    """Start of a process in clock ticks since boot (field 22 of /proc/PID/stat), or -1 when it is gone."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return -1
-    return int(text.rsplit(")", 1)[1].split()[19])
+    fields = text.rsplit(")", 1)[1].split()
+    # A zombie has ended: only its parent has not asked how.
+    return -1 if fields[0] in "ZX" else int(fields[19])
 
 
 def is_alive(pid: int, born: int) -> bool:

@@ -51,7 +51,7 @@ class DeadlineRequest:
     gc: str = "freeze"
     real_time: RealTime = field(default_factory=RealTime)
     warmup_max: int = 2000
-    shapes: dict[str, str] = field(default_factory=dict)
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     state: tuple[tuple[str, str], ...] = ()
     action: str | None = None
     preset: str | None = None
@@ -116,6 +116,7 @@ def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
 def prepare(request: DeadlineRequest) -> Prepared:
     """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't."""
     from robot_perf import policies
+    from robot_perf.backends import default_backend
 
     period, budget = budget_of(request)
     steps = _steps(request, period, budget)
@@ -140,9 +141,10 @@ def prepare(request: DeadlineRequest) -> Prepared:
         preset=request.preset,
         seed=request.seed,
         options=request.policy_options,
-        observations=request.observations,
+        observations=str(request.observations) if request.observations else None,
+        ort_library=request.backend_options.get("ort_library"),
     )
-    backend = request.backend or policies.default_backend(policy)
+    backend = request.backend or default_backend(policy)
     output = request.output or default_output(policy.name, backend, request.rate_hz)
     if output.exists() and not request.force:
         raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")

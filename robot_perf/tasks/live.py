@@ -63,7 +63,7 @@ class LiveView:
         response = np.concatenate(self._responses) if self._responses else np.empty(0, np.int64)
         if len(self._responses) > 64:
             self._responses = [response]
-        reached = min(max(stepmap[Word.NEXT_STEP], 0), steps) if stepmap[Word.ORIGIN] >= 0 else 0
+        reached = stepmap.reached()
         executed = len(response)
         ordered = np.sort(response)
         elapsed = self._last_start - self._first_start

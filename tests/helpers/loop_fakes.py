@@ -29,7 +29,6 @@ class Rows:
 
     def __init__(self) -> None:
         self.rows: list[dict[str, int]] = []
-        self.next_steps: list[int] = []
 
     def begin(self, step: int, release_ns: int, wake_ns: int, start_ns: int) -> None:
         self.rows.append({"step": step, "release_ns": release_ns, "wake_ns": wake_ns, "start_ns": start_ns})
@@ -46,9 +45,8 @@ class Rows:
         if stages is not None:
             self.rows[-1]["stages"] = tuple(stages)  # type: ignore[assignment]
 
-    def own(self, own_ns: int, next_step: int) -> None:
+    def own(self, own_ns: int) -> None:
         self.rows[-1]["own_ns"] = own_ns
-        self.next_steps.append(next_step)
 
     def column(self, name: str) -> list[int]:
         return [row[name] for row in self.rows]
@@ -67,5 +65,5 @@ class ScriptedRunner:
 
 
 class NoObservations:
-    def at(self, k: int) -> tuple[np.ndarray, ...]:
-        return ()
+    def reader(self) -> Callable[[int], tuple[np.ndarray, ...]]:
+        return lambda k: ()

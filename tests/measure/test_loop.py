@@ -71,7 +71,6 @@ def test_trailing_skips_end_the_window():
     rows, reached = run(TEN, lambda k: 35 * MS if k == 8 else MS)
     assert rows.column("step") == list(range(9))
     assert reached >= 10
-    assert rows.next_steps[-1] == reached
 
 
 @pytest.mark.parametrize("which", [0, 9])

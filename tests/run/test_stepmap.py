@@ -36,14 +36,14 @@ def filled(path: Path, warmup: int = 3, steps: int = 10, columns: tuple[str, ...
     for k in range(warmup):
         recorder.begin(k, k, k, k + 1)
         recorder.finish(k + 1, -1, k + 2)
-    stepmap.truncate_warmup_numbers(warmup)
+    stepmap.number_warmup_rows(warmup)
     stepmap[Word.WARMUP_ROWS] = warmup
     stepmap[Word.ORIGIN] = 1000
     stepmap[Word.PHASE] = Phase.RUNNING
     for k in range(steps):
         recorder.begin(k, 1000 * (k + 1), 1000 * (k + 1) + 7, 1000 * (k + 1) + 9)
         recorder.finish(1000 * (k + 1) + 10, -1, 1000 * (k + 1) + 300, 42)
-        recorder.own(55, k + 1)
+        recorder.own(55)
     return stepmap
 
 
@@ -71,7 +71,7 @@ def test_stage_columns(tmp_path):
     recorder = Recorder(stepmap, no_noise)
     recorder.begin(0, 1, 2, 3)
     recorder.finish(3, -1, 9, -1, (5, 9))
-    recorder.own(1, 1)
+    recorder.own(1)
     rows = stepmap.rows()
     assert (rows[stage_column("enc")][0], rows[stage_column("pol")][0]) == (5, 9)
 
@@ -83,7 +83,7 @@ def test_the_resident_window_slides_over_a_long_map(tmp_path):
     for k in range(rows):
         recorder.begin(k, k, k, k)
         recorder.finish(k, -1, k + 1)
-        recorder.own(7, k + 1)
+        recorder.own(7)
     assert recorder.full
     table = StepMap.open(tmp_path / "a.map").rows()
     assert np.array_equal(table["step"], np.arange(rows))
@@ -107,9 +107,12 @@ def test_assembled_run_is_complete_only_when_the_worker_says_so(tmp_path):
     assert run.conditions["reached"] == 10
     assert len(run.measured["step"]) == 10
     assert len(run.warmup["step"]) == 3
-    stepmap[Word.NEXT_STEP] = 50
-    assert run_from_map(stepmap).conditions["state"] != "complete"
     stepmap[Word.PHASE] = Phase.DONE
+    assert run_from_map(stepmap).conditions["state"] != "complete"
+    recorder = Recorder(stepmap, no_noise)
+    recorder.begin(47, 48_000, 48_000, 48_000)
+    recorder.finish(48_000, -1, 50_001)  # past the release 48 and 49, at 1000 * (k + 1): the window is over
+    assert stepmap.reached() == 50
     assert run_from_map(stepmap).conditions["state"] == "complete"
 
 
@@ -133,7 +136,7 @@ def test_disk_copy_holds_what_was_flushed(tmp_path):
     for k in range(10, 20):
         recorder.begin(k, k, k, k)
         recorder.finish(k, -1, k + 1)
-        recorder.own(1, k + 1)
+        recorder.own(1)
     assert len(StepMap.open(tmp_path / "runs" / "b.map").rows()["step"]) == 13
     copy.update()
     assert StepMap.open(tmp_path / "runs" / "b.map").rows()["step"].tolist()[-1] == 19

@@ -1,0 +1,44 @@
+"""`robot-perf recover [RUN|MAP]`: a Run of a step map that a killed process left; without argument, the list of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robot_perf.cli.options import Force, Json, Output, emit_json
+from robot_perf.errors import ExitCode
+
+
+def command(
+    source: Annotated[
+        Path | None, typer.Argument(help="A step map, or the Run it was to become. Without it: list.", show_default=False)
+    ] = None,
+    output: Output = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the map where it is.")] = False,
+    json: Json = False,
+    force: Force = False,
+) -> None:
+    """The recovered Run is INVALID (interrupted); its figures are those of the steps that finished."""
+    from robot_perf.tasks.recover import orphans, recover
+
+    if source is None:
+        entries = orphans()
+        if json:
+            emit_json([{"map": str(e.path), "steps": e.committed, "damage": e.damage} for e in entries])
+        elif not entries:
+            typer.echo("no orphaned step map on this machine")
+        else:
+            for entry in entries:
+                typer.echo(f"{entry.path}   {entry.damage or f'{entry.committed:,} steps'}")
+            typer.echo("robot-perf recover MAP makes a Run of one of them")
+        return
+    run, path = recover(source, output, keep=keep, force=force)
+    steps = len(run.measured["step"])
+    if json:
+        emit_json({"run": str(path), "steps": steps, "state": run.conditions["state"]})
+    else:
+        typer.echo(f"recovered  {steps:,} steps ({run.conditions['state']})")
+        typer.echo(f"saved      {path}      robot-perf report {path}")
+    raise typer.Exit(int(ExitCode.PASS))

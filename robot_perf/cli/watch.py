@@ -1,0 +1,52 @@
+"""`robot-perf watch [RUN]`: follow a measurement from another terminal, without touching it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from robot_perf.cli.options import Json, emit_json
+from robot_perf.errors import UsageError
+
+
+def command(
+    source: Annotated[
+        Path | None, typer.Argument(help="A step map, or the Run it will become; without it the newest live one.", show_default=False)
+    ] = None,
+    interval: Annotated[float, typer.Option(help="Seconds between looks.")] = 1.0,
+    once: Annotated[bool, typer.Option("--once", help="One look, then exit.")] = False,
+    json: Json = False,
+) -> None:
+    """Reads the step map; the measured process does not notice."""
+    from robot_perf.cli.progress import figures
+    from robot_perf.run.maps import find_maps
+    from robot_perf.run.stepmap import StepMap, Word, is_alive
+    from robot_perf.specs import to_json
+    from robot_perf.tasks.live import LiveView
+
+    if not 0.05 <= interval <= 3600:
+        raise UsageError(f"--interval {interval} is out of range", why="Allowed: 0.05 to 3600 s.")
+    path = source
+    if path is None:
+        live_maps = [e.path for e in find_maps() if e.live]
+        if not live_maps:
+            raise UsageError("nothing is being measured on this machine", do="Start one: robot-perf deadline mlp --rate 50")
+        path = live_maps[0]
+    elif path.suffix == ".parquet":
+        path = path.with_suffix(".map")
+    stepmap, view = StepMap.open(path), LiveView()
+    while True:
+        live = view.look(stepmap)
+        if json:
+            emit_json(to_json(live))
+        else:
+            typer.echo(f"{live.phase:<10} {live.reached:,} of {live.scheduled:,}   {figures(live)}")
+        running = is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]) or is_alive(
+            stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN]
+        )
+        if once or not running:
+            return
+        time.sleep(interval)

@@ -1,0 +1,44 @@
+"""`recover`: whatever process died, its step map becomes a Run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from robot_perf.errors import UsageError
+from robot_perf.run.assemble import COMPLETE, run_from_map
+from robot_perf.run.maps import MapEntry, find_maps
+from robot_perf.run.model import Run
+from robot_perf.run.parquet import save
+from robot_perf.run.stepmap import StepMap, Word, is_alive
+
+
+def orphans() -> list[MapEntry]:
+    """Maps in the usual places whose processes are gone, newest first."""
+    return [entry for entry in find_maps() if not entry.live]
+
+
+def recover(source: Path, output: Path | None, *, keep: bool = False, force: bool = False) -> tuple[Run, Path]:
+    """A saved Run of the map `source` (or of the map beside the Run `source`). The map is removed unless `keep`.
+
+    The state of a recovered Run is never "complete" unless the map itself says that the worker had finished.
+    """
+    path = source.with_suffix(".map") if source.suffix == ".parquet" else source
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist", do="robot-perf recover without argument lists the maps of this machine.")
+    stepmap = StepMap.open(path)
+    try:
+        if is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]):
+            raise UsageError(
+                f"{path} is in use: its worker (process {stepmap[Word.WORKER_PID]}) runs",
+                do=f"Follow it with: robot-perf watch {path}",
+            )
+        run = run_from_map(stepmap)
+        if run.conditions["state"] != COMPLETE:
+            run = Run(run.columns, {**run.conditions, "recovered_from": path.name})
+    finally:
+        stepmap.close()
+    target = output or (source if source.suffix == ".parquet" else Path("runs") / f"{path.stem}.parquet")
+    save(run, target, force=force)
+    if not keep:
+        path.unlink()
+    return run, target

@@ -1,0 +1,85 @@
+"""The house itself: versions agree, links exist, the README's commands are the ones that CI runs, imports stay lean."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+import robot_perf
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_versions_agree():
+    setup = re.search(r'^VERSION = "(.+)"$', (ROOT / "setup.py").read_text(encoding="utf-8"), re.MULTILINE)
+    assert setup is not None
+    assert setup[1] == robot_perf.__version__
+    assert ET.parse(ROOT / "package.xml").getroot().findtext("version") == robot_perf.__version__
+
+
+@pytest.mark.parametrize("name", ["kernels", "nodes", "configs"])
+def test_links_are_relative_and_alive(name):
+    link = ROOT / "robot_perf" / name
+    assert link.is_symlink()
+    assert os.readlink(link) == f"../{name}"
+    assert link.is_dir()
+
+
+def test_ci_runs_the_readme_test_command():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = next(line for line in readme.splitlines() if line.endswith("python -m pytest"))
+    assert command in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+
+
+def test_setup_cfg_has_no_dash():
+    assert "script-dir" not in (ROOT / "setup.cfg").read_text(encoding="utf-8")
+
+
+def loaded_modules(code: str, *arguments: str) -> set[str]:
+    """Top-level modules that a fresh interpreter holds after `code`."""
+    script = f"{code}\nimport sys\nprint('\\n'.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("ROBOT_PERF")}
+    result = subprocess.run(
+        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+    )
+    return set(result.stdout.split())
+
+
+HEAVY = {"numpy", "scipy", "pyarrow", "torch", "onnx", "onnxruntime", "triton", "tensorrt", "rclpy", "plotly", "matplotlib", "pandas"}
+
+
+def test_help_imports_nothing_heavy():
+    code = "import sys\nfrom robot_perf.cli.__main__ import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
+    assert not loaded_modules(code) & (HEAVY | {"pydantic"})
+
+
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ("deadline", set()),
+        ("report", set()),
+        ("watch", set()),
+        ("recover", set()),
+        ("selftest", set()),
+    ],
+)
+def test_command_help_imports_nothing_heavy(command, allowed):
+    code = f"from robot_perf.cli.__main__ import main\ntry:\n    main(['{command}', '--help'])\nexcept SystemExit:\n    pass"
+    assert not loaded_modules(code) & (HEAVY | {"pydantic"}) - allowed
+
+
+def test_the_worker_is_lean():
+    modules = loaded_modules("import robot_perf.measure.worker, robot_perf.backends.python")
+    assert "numpy" in modules
+    assert not modules & {"scipy", "pyarrow", "rich", "typer", "pydantic", "torch", "onnx", "onnxruntime", "plotly", "yaml"}
+
+
+def test_the_reading_half_needs_no_runtime():
+    code = "import robot_perf.run.parquet, robot_perf.analyze.document, robot_perf.analyze.summary, robot_perf.analyze.verdict"
+    assert not loaded_modules(code) & {"torch", "onnxruntime", "onnx", "triton", "tensorrt", "rclpy"}
