@@ -13,11 +13,11 @@ the same formula in torch operations (`explain` says which). Under torch.compile
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from robot_perf.errors import BackendUnavailableError
+from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
 
 __all__ = ["add_rms_norm", "add_rms_norm_", "explain", "rms_norm", "rms_norm_", "warmup"]
 
@@ -27,8 +27,18 @@ torch: Any = None
 _eager: Any = None
 
 
+def _ready() -> None:
+    """Imports torch and registers the ops at the first call."""
+    if torch is None:
+        _start()
+
+
+# What torch.compiler.assume_constant_result would set, had torch been imported: a compiled first call runs this function
+# instead of tracing it.
+_ready._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 def _start() -> None:
-    """Imports torch and registers the ops, once."""
     global torch, _eager  # noqa: PLW0603
     try:
         import torch as torch_module
@@ -41,6 +51,10 @@ def _start() -> None:
     rmsnorm_ops.register()
     _eager = rmsnorm_eager
     torch = torch_module
+
+
+def _differentiated(*tensors: Tensor | None) -> bool:
+    return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
 def rms_norm(
@@ -59,9 +73,10 @@ def rms_norm(
     that a row's bits don't depend on how many rows come with it; else they may differ by 1 ulp across table thresholds.
     Raises UsageError naming the argument.
     """
-    if torch is None:
-        _start()
+    _ready()
     if torch.compiler.is_compiling():
+        if _differentiated(x, weight):
+            return rms_norm_reference(x, weight, eps, weight_offset=weight_offset, cast=cast)
         return torch.ops.robot_perf.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
     return _eager.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
 
@@ -81,9 +96,12 @@ def add_rms_norm(
 
     round_sum=True normalises the sum as it is stored: y is bitwise rms_norm(s). False normalises the unrounded FP32 sum.
     """
-    if torch is None:
-        _start()
+    _ready()
     if torch.compiler.is_compiling():
+        if _differentiated(x, residual, weight):
+            return add_rms_norm_reference(
+                x, residual, weight, eps, round_sum=round_sum, weight_offset=weight_offset, cast=cast
+            )
         y, s = torch.ops.robot_perf.add_rms_norm(
             x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant
         )
@@ -101,8 +119,7 @@ def rms_norm_(
     batch_invariant: bool = False,
 ) -> Tensor:
     """rms_norm written into x; returns x. Raises UsageError where x can't be written in place, never writes a copy."""
-    if torch is None:
-        _start()
+    _ready()
     if torch.compiler.is_compiling():
         torch.ops.robot_perf.rms_norm_(x, weight, eps, weight_offset, cast, batch_invariant)
         return x
@@ -121,8 +138,7 @@ def add_rms_norm_(
     batch_invariant: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """add_rms_norm with y written into x and s into residual; returns (x, residual). Buffers that overlap raise UsageError."""
-    if torch is None:
-        _start()
+    _ready()
     if torch.compiler.is_compiling():
         torch.ops.robot_perf.add_rms_norm_(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)
         return x, residual
@@ -148,8 +164,7 @@ def warmup(
     Needed before a CUDA-graph capture that meets a shape for the first time: loading inside a capture would abort it.
     Both layouts are loaded: 16-byte aligned and unaligned.
     """
-    if torch is None:
-        _start()
+    _ready()
     calls = 0
     for dtype in dtypes:
         for shape in shapes:
@@ -182,11 +197,6 @@ def warmup(
 
 def explain(x: Tensor, weight: Tensor | None = None, residual: Tensor | None = None) -> str:
     """Which path a call would take and why: "kernel: row, 1 rows x 8 warps, …" or "torch operations: …"."""
-    if torch is None:
-        _start()
+    _ready()
     found: str = _eager.explain(x, weight, residual)
     return found
-
-
-if "torch" in sys.modules:  # so that torch.compile can trace the first call
-    _start()

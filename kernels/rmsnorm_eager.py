@@ -35,11 +35,7 @@ def forget_plans() -> None:
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
     """See rmsnorm.rms_norm."""
-    key = (
-        x.shape, x.stride(), x.dtype, x.get_device(),
-        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
-        eps, offset, cast, batch_invariant,
-    )  # fmt: skip
+    key = _key_of_one("norm", x, weight, eps, offset, cast, batch_invariant)
     plan = _plans.get(key)
     if plan is None or _special(x, weight):
         return _first(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
@@ -73,11 +69,7 @@ def add_rms_norm(
 
 def rms_norm_(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
     """See rmsnorm.rms_norm_."""
-    key = (
-        "in place", x.shape, x.stride(), x.dtype, x.get_device(),
-        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
-        eps, offset, cast, batch_invariant,
-    )  # fmt: skip
+    key = _key_of_one("in place", x, weight, eps, offset, cast, batch_invariant)
     plan = _plans.get(key)
     if plan is None or _special(x, weight):
         return _first_in_place(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
@@ -126,11 +118,26 @@ def explain(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> str:
     return f"kernel: {launch.kernel}, {shape}, {launch.warps} warps, grid {grid}, {access} accesses, {launch.basis}"
 
 
+def _key_of_one(op: str, x: Tensor, weight: Tensor | None, *flags: Any) -> Any:
+    try:
+        return (
+            op, x.shape, x.stride(), x.dtype, x.get_device(),
+            None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()), *flags,
+        )  # fmt: skip
+    except AttributeError:  # not tensors: say which
+        check_arguments(x, None, weight, *flags[:3])
+        raise
+
+
 def _key_of_two(op: str, x: Tensor, residual: Tensor, weight: Tensor | None, *flags: Any) -> Any:
-    return (
-        op, x.shape, x.stride(), residual.shape, residual.stride(), x.dtype, residual.dtype, x.get_device(), residual.get_device(),
-        None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()), *flags,
-    )  # fmt: skip
+    try:
+        return (
+            op, x.shape, x.stride(), residual.shape, residual.stride(), x.dtype, residual.dtype, x.get_device(), residual.get_device(),
+            None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()), *flags,
+        )  # fmt: skip
+    except AttributeError:
+        check_arguments(x, residual, weight, flags[0], *flags[2:4])
+        raise
 
 
 def _special(x: Tensor, weight: Tensor | None) -> bool:
@@ -187,14 +194,14 @@ def _first_in_place(
             why="x, residual or weight requires a gradient and grad mode is on.",
             do="Use the functional op, or call it under torch.no_grad().",
         )
+    if x.numel() == 0:
+        return x, residual
     check_writable("x", x)
     if residual is not None:
         check_writable("residual", residual)
         _check_apart(("x", x), ("residual", residual))
         _check_apart(("residual", residual), ("weight", weight))
     _check_apart(("x", x), ("weight", weight))
-    if x.numel() == 0:
-        return x, residual
     if planning.why_not(x):
         y, s = _reference(x, residual, weight, flags)
         x.copy_(y)
