@@ -108,6 +108,8 @@ def streamed_params(model: DecoderSpec, *, expected_batch: int | None = None) ->
     The bound takes k experts whatever the batch, since all tokens may choose the same; `expected_batch` takes the
     expected number of distinct ones instead.
     """
+    if model.active_params is not None:
+        return model.active_params
     unread = 0.0 if model.tied else model.embedding_params
     if model.experts and model.experts_per_token and model.routed_params:
         read = (
@@ -179,6 +181,8 @@ def _assumptions(
     lines = [f"{counted:.4g} streamed parameters ({embedding})"]
     lines.append("weights by stored bytes" if given else f"{bits.weight_bits:g}-bit weights, {bits.note}")
     lines.append(f"KV {per_token:,.0f} B/token x {context:,} tokens" if context else "no KV")
+    if model.active_params is not None and batch > 1:
+        lines.append("the batch's distinct experts are unknown: the expectation counts one token's; give --config")
     if model.experts and model.experts_per_token and model.routed_params:
         likely = distinct_experts(model.experts, model.experts_per_token, batch)
         lines.append(
@@ -194,6 +198,11 @@ def _check(model: DecoderSpec, context: int, batch: int, accepted: float, state_
         raise UsageError(
             "batch must be at least 1, context and state at least 0, accepted tokens per step at least 1",
             why=f"Got batch {batch}, context {context}, accepted {accepted:g}, state {state_bytes:g}.",
+        )
+    if model.active_params is not None and not 0 < model.active_params <= model.params:
+        raise UsageError(
+            f"{model.name}: active parameters must be above 0 and at most all {model.params:.4g}",
+            why=f"Got {model.active_params:.4g}.",
         )
     if model.experts_per_token and model.experts and model.experts_per_token > model.experts:
         raise UsageError(f"{model.name}: {model.experts_per_token} of {model.experts} experts per token")

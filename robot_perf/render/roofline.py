@@ -32,19 +32,18 @@ def text(
     crossover_weights: float | None = None,
     parts: Sequence[Placement] = (),
     uncounted: dict[str, int] | None = None,
+    resident: bool = False,
     notes: Sequence[str] = (),
 ) -> str:
     """What limits the work, by how much, and where it would change sides; the answer in the first line."""
     roof = p.roof
     where = f"{roof.name}{f', {power_mode}' if power_mode else ''}"
+    below = p.ridge_factor < 1
     distance = (
-        f"{1 / p.ridge_factor:,.3g} x below it"
-        if p.ridge_factor < 1 and p.work.flop
-        else f"{p.ridge_factor:,.3g} x past it"
+        f"{_times(1 / p.ridge_factor)} below it" if below and p.work.flop else f"{_times(p.ridge_factor)} past it"
     )
     lines = [
-        f"{p.work.name} in {roof.dtype} on {where}: {p.limited_by}-bound, at least {format_duration(p.least_ns)}, "
-        f"at most {format_flop_s(p.attainable_flop_s)} ({share(p.peak_share)} of peak)",
+        _answer(p, f"{p.work.name} in {roof.dtype} on {where}", resident, len(parts)),
         f"  work       {_flop(p.work.flop)} over {format_bytes(p.work.bytes)}: {p.work.intensity:,.4g} FLOP/byte",
         f"  ridge      {format_flop_s(roof.peak_flop_s)} / {format_bandwidth(roof.bandwidth_bytes_s)} = {roof.ridge:.1f} FLOP/byte; "
         f"the work lies {distance}",
@@ -57,6 +56,22 @@ def text(
         lines.append(f"not counted (shapes unknown): {', '.join(f'{n} x {k}' for k, n in uncounted.items())}")
     lines += [f"  note       {n}" for n in notes]
     return "\n".join(lines)
+
+
+def _answer(p: Placement, what: str, resident: bool, launches: int) -> str:
+    if resident:
+        return (
+            f"{what}: DRAM does not bound it (L2-resident); launches do: {launches} operators x 5 µs = "
+            f"{format_duration(launches * 5000)} unless fused or graphed, arithmetic at least {format_duration(p.compute_ns)}"
+        )
+    return (
+        f"{what}: {p.limited_by}-bound, at least {format_duration(p.least_ns)}, "
+        f"at most {format_flop_s(p.attainable_flop_s)} ({share(p.peak_share)} of peak)"
+    )
+
+
+def _times(factor: float) -> str:
+    return f"{factor:,.0f} x" if factor >= 100 else f"{factor:.3g} x"
 
 
 def share(value: float) -> str:
@@ -76,12 +91,16 @@ def _crossover(
             f"  crossover  never: at hidden {hidden:,} activations alone keep the intensity under about {reached:.4g}"
         ]
     lines = [
-        f"  crossover  N = {crossover:.0f} tokens; counting weights alone it would seem {weights:.0f}",
+        f"  crossover  N = {_tokens(crossover)} tokens; counting weights alone it would seem {_tokens(weights)}",
         f"             because activations move too: N d / (d + 2 N) reaches {roof.ridge:.1f} later than N does",
     ]
     if tokens:
-        lines.append(f"             N = {tokens:,} is {tokens / weights:.3g} x the weights-only crossover")
+        lines.append(f"             N = {tokens:,} is {_times(tokens / weights)} the weights-only crossover")
     return lines
+
+
+def _tokens(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def _operators(parts: Sequence[Placement]) -> str:
@@ -131,13 +150,15 @@ def page(
     *,
     hidden: int,
     tokens: int,
+    summary: str,
     parts: Sequence[Placement] = (),
     element_bytes: float = 2.0,
 ) -> str:
     """One HTML file that needs no network: log axes, device presets, four sliders, a dot for the layer and one for
     RMSNorm.
 
-    `parts` are drawn as further dots (operators of a policy). Raises BackendUnavailableError without jinja2 and plotly.
+    `summary` is the answer in words, `parts` are drawn as further dots (operators of a policy). Raises
+    BackendUnavailableError without jinja2 and plotly.
     """
     try:
         import jinja2
@@ -163,7 +184,7 @@ def page(
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     return environment.from_string(template).render(
         title=f"Roofline of {p.work.name} on {state['device']}",
-        summary=text(p, power_mode=mode.name if mode else None).splitlines()[0],
+        summary=summary,
         state=_script_json(state),
         plotly=_Script(get_plotlyjs()),
         presets=state["presets"],

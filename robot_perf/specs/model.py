@@ -29,6 +29,7 @@ class DecoderSpec:
     experts: int | None = None
     experts_per_token: int | None = None
     routed_params: float = 0
+    active_params: float | None = None  # read per token, where only that total is known and not the experts' structure
     checkpoint_bytes: float | None = None
     resident_bytes: float | None = None
     embedding_counted: bool = True  # False: the split is known and the input embedding is left out
