@@ -105,11 +105,12 @@ def _context_lines(run: Run, summary: Summary, known: Sequence[str], width: int)
 
 
 def _saved_lines(saved: Path | str | None, width: int) -> list[Text]:
+    """Where the Run lies and what to do with it. A path is never cut: it is there to be copied."""
     if saved is None:
         return []
     path = clean(saved)
     command = f"robot-perf report {clean(shlex.quote(str(saved)))} -o report.html"
-    short = "robot-perf report FILE -o report.html"
-    if LABEL + len(path) + 6 + len(short) <= width:
-        return [Text.assemble(("saved", "dim"), " " * (LABEL - 5), path, " " * 6, short)]
-    return [Text.assemble(("saved", "dim"), " " * (LABEL - 5), path), Text(" " * LABEL + command)]
+    first = Text.assemble((pad("saved", LABEL), "dim"), path)
+    if first.cell_len + 6 + len(command) <= width:
+        return [Text.assemble(first, " " * 6, command)]
+    return [first, Text(pad("next", LABEL), "dim") + Text(command, "")]
