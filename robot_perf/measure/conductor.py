@@ -142,7 +142,7 @@ class _Conduct:
         self.asked_to_stop = signal.Signals(number).name
 
     def _watch(self, process: subprocess.Popen[bytes]) -> None:
-        copy = DiskCopy(self.map, self.plan.disk_copy) if self.plan.disk_copy is not None else None
+        copy: DiskCopy | None = None
         next_clock = next_flush = time.monotonic()
         asked_at: float | None = None
         while process.poll() is None:
@@ -150,7 +150,8 @@ class _Conduct:
             if now >= next_clock:
                 self.samples.append((time.monotonic_ns(), time.time_ns()))
                 next_clock = now + _CLOCK_S
-            if copy is not None and now >= next_flush:
+            if self.plan.disk_copy is not None and now >= next_flush and self.map[Word.COMMITTED]:
+                copy = copy or DiskCopy(self.map, self.plan.disk_copy)
                 copy.update()
                 next_flush = now + self.plan.flush_s
             if self.on_progress is not None:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from robot_perf.backends.check import check_outputs, expected_outputs, state_findings
 from robot_perf.backends.protocol import Runner
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
@@ -18,6 +19,8 @@ from robot_perf.measure.step import OutputWatch, make_step
 from robot_perf.measure.warmup import MINIMUM, settled, steady_from, warmup_limit
 from robot_perf.policies.observations import Observations
 from robot_perf.run.stepmap import Phase, StepMap, Word
+
+_CHEAP_NS = 50_000_000  # a policy slower than this is not run twenty more times to look at its state
 
 
 class Session:
@@ -74,6 +77,7 @@ class Session:
             return start, end
 
         before = dict(self.runner.counters())
+        self.typical_ns = _CHEAP_NS
         while len(durations) < limit and not steady and not self.stop[0]:
             chunk = min(minimum if not durations else 10, limit - len(durations))
             run_window(
@@ -83,6 +87,7 @@ class Session:
             # A compile, capture or re-tuning in the last calls means that it is not over, however steady the durations.
             steady = now == before and settled(durations)
             before = now
+        self.typical_ns = sorted(durations)[len(durations) // 2] if durations else _CHEAP_NS
         self.stepmap.number_warmup_rows(self.stepmap[Word.COMMITTED])
         self.stepmap[Word.WARMUP_ROWS] = self.stepmap[Word.COMMITTED]
         self.report["warmup"] = {"calls": len(durations), "settled": steady, "steady_from_call": steady_from(durations)}
@@ -91,6 +96,17 @@ class Session:
 
     def _gate(self) -> None:
         """Outputs against recorded ones where the recording has them; whatever happened, the state is reset after it."""
+        path = self.order.observations
+        expected = expected_outputs(path, self.runner.spec) if path else {}
+        if expected:
+            reason = check_outputs(
+                self.runner, self.observations, expected, relative=self.order.options.get("tolerance")
+            )
+            self.report["outputs_checked"] = {str(i): len(values) for i, values in expected.items()}
+            if reason:
+                self.report["invalid"].append(reason)
+        if self.typical_ns < _CHEAP_NS:
+            self.report["notes"] += state_findings(self.runner, self.observations)
         self.runner.reset()
         self.watch.nonfinite_steps, self.watch.first_nonfinite = 0, -1
 

@@ -133,12 +133,14 @@ class StepMap:
         text = json.dumps({"schema": SCHEMA, "columns": list(columns), **request}).encode()
         rows_at = -(-(REQUEST_AT + len(text)) // _PAGE) * _PAGE + REPORT_CAPACITY
         size = rows_at + rows * 8 * len(columns)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Under another name until it is whole: `watch` and `recover` may look at any moment.
+        unfinished = path.with_name(path.name + ".new")
+        file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             os.posix_fallocate(file, 0, max(size, rows_at + _PAGE))
         except OSError as error:
             os.close(file)
-            path.unlink()
+            unfinished.unlink()
             raise RunFileError(
                 f"{path.parent} has no room for {rows:,} steps",
                 why=f"The step map needs {size / 1e6:.1f} MB.",
@@ -152,6 +154,7 @@ class StepMap:
         _WORD.pack_into(head, Word.REQUEST_BYTES, len(text))
         _WORD.pack_into(head, Word.ROWS_AT, rows_at)
         os.pwrite(file, bytes(head) + text, 0)
+        unfinished.rename(path)
         return cls(path, file, writable=True)
 
     @classmethod

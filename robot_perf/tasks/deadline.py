@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
-from robot_perf.errors import UsageError
+from robot_perf.errors import PolicyError, UsageError
 from robot_perf.measure.conductor import Plan, Progress, measure
 from robot_perf.measure.fingerprint import fingerprint
 from robot_perf.measure.order import WorkOrder
@@ -116,7 +116,7 @@ def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
 def prepare(request: DeadlineRequest) -> Prepared:
     """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't."""
     from robot_perf import policies
-    from robot_perf.backends import default_backend
+    from robot_perf.backends import backend_module, default_backend
 
     period, budget = budget_of(request)
     steps = _steps(request, period, budget)
@@ -145,6 +145,8 @@ def prepare(request: DeadlineRequest) -> Prepared:
         ort_library=request.backend_options.get("ort_library"),
     )
     backend = request.backend or default_backend(policy)
+    if reason := backend_module(backend).takes(policy):
+        raise PolicyError(f"{policy.name}: backend {backend} can't take it", why=reason)
     output = request.output or default_output(policy.name, backend, request.rate_hz)
     if output.exists() and not request.force:
         raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
