@@ -203,6 +203,7 @@ class _Builder:
             source=self.source, format="kineto", tool="Kineto", shape="timeline", schema_version=_text(top.get("schemaVersion")),
             devices=_devices(top.get("deviceProperties"), self.source), resolution_ns=1.0 if self.fractions or not self.total else 1000.0,
             coverage=coverage, notes=self._notes(kernels, calls, clipped, removed_ns), missing=_missing(kernels),
+            no_device_rows="" if len(kernels) else _no_device_rows(len(calls), len(ranges), top.get("deviceProperties")),
         )  # fmt: skip
         return Profile(header, kernels, calls, ranges, overhead)
 
@@ -291,6 +292,20 @@ def _devices(properties: Any, source: str) -> tuple[DeviceFacts, ...]:
         device = number if identity == NULL else identity
         found.append(DeviceFacts(device, _text(entry.get("name")) or None, sms if sms > 0 else None))
     return tuple(found)
+
+
+def _no_device_rows(calls: int, ranges: int, devices: Any) -> str:
+    """Why a trace holds no device work (rules K11, N20). "GPU idle" is never the reason: nothing was recorded."""
+    if not devices:
+        return "profiled without CUDA: the trace names no device, so only the host was recorded"
+    if not ranges:
+        return (
+            "the export is empty although a device was there: a profiler schedule without repeat=1 starts again after its last active step, "
+            "and exporting then writes the new, empty cycle"
+        )
+    if calls:
+        return "CUDA calls but no device work: CUPTI gave no device records (another profiler may hold it, or the sandbox forbids it)"
+    return "host work but no CUDA call: the profiler ran without ProfilerActivity.CUDA, or the program used no GPU"
 
 
 def _missing(kernels: Table) -> tuple[str, ...]:

@@ -109,6 +109,7 @@ class Header:
     clock_control: str | None = None  # base | none
     resolution_ns: float = 1.0
     coverage: Mapping[str, Any] = field(default_factory=dict)
+    no_device_rows: str = ""  # why the file holds no device work, where it holds none
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
 

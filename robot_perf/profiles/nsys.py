@@ -244,8 +244,6 @@ class _Reader:
             self.notes.append("device rows name no process: linked by correlation alone, one process")
         if len(apis) or len(kernels):
             kernels, apis = link(kernels, apis, by_process=by_process)
-        if not len(kernels):
-            self.notes.append(zero_rows_note(self.db.tables, len(apis)))
         if self.db.rejected:
             self.notes.append(f"{self.db.rejected} rows that end before they start, or have no end, were rejected")
         full = int((overhead["kind"] == COMMAND_BUFFER_FULL).sum())
@@ -253,6 +251,7 @@ class _Reader:
         header = Header(
             source=self.db.source, format="nsys-sqlite", tool="Nsight Systems", shape="timeline", tool_version=self.meta.product, schema_version=self.meta.schema,
             devices=self.meta.devices, graph_mode=self.meta.graph_mode, coverage=coverage, notes=(*self.meta.notes, *self.notes),
+            no_device_rows="" if len(kernels) else zero_rows_note(self.db.tables, len(apis)),
             missing=tuple(c for c in KERNEL_COLUMNS if c not in kernels.columns or not bool((kernels[c] != NULL).any())),
         )  # fmt: skip
         return Profile(header, kernels, apis, ranges, overhead)
