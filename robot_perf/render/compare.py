@@ -1,0 +1,68 @@
+"""A comparison of two Runs as text: the answer first, the figures under it, what else differs last."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from robot_perf.analyze.compare import Comparison, LatencyContrast, MissContrast
+from robot_perf.render.cells import percent
+from robot_perf.render.lines import clean, join, labelled
+from robot_perf.units import format_count, format_duration
+
+__all__ = ["comparison_text"]
+
+_STYLE = {"faster": "bold green", "slower": "bold red", "no difference": "bold", "can't say": "bold yellow"}
+
+
+def comparison_text(comparison: Comparison, a: str, b: str, *, width: int = 100) -> Text:
+    """B seen from A; `a` and `b` are the names of the two Run files."""
+    latency = comparison.latency
+    lines = labelled(
+        latency.answer.upper(),
+        f"B than A: {latency.reason}" if latency.answer in ("faster", "slower") else latency.reason,
+        width,
+        style="bold",
+        label_style=_STYLE[latency.answer],
+    )
+    lines += [
+        *labelled("A", clean(a), width, label_style="dim"),
+        *labelled("B", clean(b), width, label_style="dim"),
+        Text(""),
+    ]
+    for figure in (latency, comparison.tail):
+        lines += labelled(figure.percentile, _figure(figure), width)
+    if comparison.misses is not None:
+        lines += labelled("misses", _misses(comparison.misses), width)
+    lines += labelled("noise", f"floor {_ns(latency.floor_ns)}: {latency.floor_source}", width, label_style="dim")
+    for difference in comparison.differs:
+        lines += labelled("differs", clean(difference), width, label_style="dim")
+    if latency.answer == "can't say" and "A/A" not in latency.floor_source[:3]:
+        lines += labelled("next", "measure A twice more and add the pair: --aa A1.parquet A2.parquet", width)
+    return join(lines)
+
+
+def _figure(figure: LatencyContrast) -> str:
+    if figure.a_ns is None or figure.b_ns is None:
+        return f"{figure.answer}: {figure.reason}"
+    ratio = f", {figure.b_ns / figure.a_ns:.3g} ×" if figure.a_ns > 0 else ""
+    words = f"A {format_duration(figure.a_ns)}, B {format_duration(figure.b_ns)}{ratio}"
+    if figure.low_ns is not None and figure.high_ns is not None:
+        words += f"; B - A {_signed(figure.low_ns)} to {_signed(figure.high_ns)} ({percent(figure.confidence)} interval"
+        words += f", n {format_count(figure.n_a)} and {format_count(figure.n_b)})"
+    return f"{words}: {figure.answer}"
+
+
+def _misses(m: MissContrast) -> str:
+    counts = f"A {format_count(m.misses_a)} of {format_count(m.releases_a)}, B {format_count(m.misses_b)} of {format_count(m.releases_b)}"
+    p = min(m.p_more, m.p_fewer)
+    overruns = min(m.p_more_overruns, m.p_fewer_overruns)
+    answer = {"more": "B misses more", "fewer": "B misses less"}.get(m.answer, m.answer)
+    return f"{counts}: {answer} (Fisher exact, one-sided: p {p:.2g} of misses, {overruns:.2g} of overruns)"
+
+
+def _signed(ns: int) -> str:
+    return format_duration(ns) if ns < 0 else f"+{format_duration(ns)}"
+
+
+def _ns(ns: int | None) -> str:
+    return "not known" if ns is None else format_duration(ns)

@@ -1,0 +1,176 @@
+"""`compare --fail-if EXPR`: a small language over a comparison, with three answers and nothing of Python's in it.
+
+    expression   conjunction ("or" conjunction)*
+    conjunction  negation ("and" negation)*
+    negation     "not" negation | "(" expression ")" | condition
+    condition    "slower" | "faster" | "misses" | "never" | figure (">" | ">=" | "<" | "<=") amount
+    figure       "p50" | "p99"                        B seen from A
+    amount       a ratio such as 1.1 (B is 1.1 times A), a share such as 10% (B is 10 % above A),
+                 or a difference such as 0.5ms, 200us or 100ns
+
+`slower` and `faster` are the answer on p50, noise floor included; `misses` is true when B misses more than A. A figure is
+compared by its interval: true when all of it satisfies the condition, false when none does, else unknown. Unknown is no
+pass: the command says INCONCLUSIVE. `and`, `or` and `not` are Kleene's.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+from robot_perf.analyze.compare import CANT_SAY, FASTER, SLOWER, Comparison, LatencyContrast
+from robot_perf.errors import UsageError
+from robot_perf.units import parse_duration_ns
+
+__all__ = ["FailIf", "parse_fail_if"]
+
+_TOKEN = re.compile(r"\s*(?:(>=|<=|>|<|\(|\))|([A-Za-z][A-Za-z0-9_.'-]*)|([0-9][0-9.]*\s*(?:%|ns|us|µs|ms|s)?))")
+_WORDS = ("slower", "faster", "misses", "never")
+_FIGURES = ("p50", "p99")
+_MOST_DEEP = 50  # nesting beyond this is no expression of a person
+
+Answer = bool | None
+Tree = tuple["str | Tree", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FailIf:
+    """A parsed expression. `of` answers it: True, False, or None where the Runs can't say."""
+
+    text: str
+    tree: Tree
+
+    def of(self, comparison: Comparison) -> Answer:
+        """The answer of three values for one comparison."""
+        return _evaluate(self.tree, comparison)
+
+
+def parse_fail_if(text: str) -> FailIf:
+    """The expression in `text`. Raises UsageError that names the place where it stops making sense."""
+    parser = _Parser(text)
+    tree = parser.expression(0)
+    if parser.token is not None:
+        raise parser.refuse(f"{parser.token!r} is out of place")
+    return FailIf(text, tree)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._tokens = list(self._split())
+
+    def _split(self) -> Iterator[str]:
+        at = 0
+        while self.text[at:].strip():
+            match = _TOKEN.match(self.text, at)
+            if match is None:
+                raise self.refuse(f"{self.text[at:].strip()[:20]!r} is not understood")
+            at = match.end()
+            yield match[0].strip()
+
+    @property
+    def token(self) -> str | None:
+        """The token that comes next, or None at the end."""
+        return self._tokens[0] if self._tokens else None
+
+    def next(self) -> str | None:
+        """Takes the token that comes next."""
+        return self._tokens.pop(0) if self._tokens else None
+
+    def refuse(self, what: str) -> UsageError:
+        return UsageError(
+            f"--fail-if {self.text!r}: {what}",
+            why="Words: slower, faster, misses, never; figures: p50, p99 with >, >=, <, <= and 1.1, 10% or 0.5ms; and, or, not, ( ).",
+            do="For example: --fail-if 'slower or p99>1.1 or misses'",
+        )
+
+    def expression(self, depth: int) -> Tree:
+        parts = [self.conjunction(depth)]
+        while self.token == "or":
+            self.next()
+            parts.append(self.conjunction(depth))
+        return parts[0] if len(parts) == 1 else ("or", *parts)
+
+    def conjunction(self, depth: int) -> Tree:
+        parts = [self.negation(depth)]
+        while self.token == "and":
+            self.next()
+            parts.append(self.negation(depth))
+        return parts[0] if len(parts) == 1 else ("and", *parts)
+
+    def negation(self, depth: int) -> Tree:
+        if depth > _MOST_DEEP:
+            raise self.refuse("it is nested too deeply")
+        word = self.next()
+        if word is None:
+            raise self.refuse("something is missing at its end")
+        if word == "not":
+            return ("not", self.negation(depth + 1))
+        if word == "(":
+            inner = self.expression(depth + 1)
+            if self.next() != ")":
+                raise self.refuse("a ) is missing")
+            return inner
+        if word in _WORDS:
+            return (word,)
+        if word in _FIGURES:
+            return self.figure(word)
+        raise self.refuse(f"{word!r} is not known")
+
+    def figure(self, name: str) -> Tree:
+        operator, amount = self.next(), self.next()
+        if operator not in (">", ">=", "<", "<="):
+            raise self.refuse(f"{name} needs >, >=, < or <= after it")
+        if amount is None or not amount[0].isdigit():
+            raise self.refuse(f"{name}{operator} needs an amount after it")
+        unit = amount.lstrip("0123456789.").strip()
+        if amount[: len(amount) - len(unit)].count(".") > 1:
+            raise self.refuse(f"{amount!r} is not a number")
+        return (name, operator, amount)
+
+
+def _evaluate(tree: Tree, c: Comparison) -> Answer:
+    head, *rest = tree
+    if head in ("and", "or"):
+        answers = [_evaluate(part, c) for part in rest if isinstance(part, tuple)]
+        decides = head == "or"
+        return decides if decides in answers else None if None in answers else not decides
+    if head == "not" and isinstance(rest[0], tuple):
+        inner = _evaluate(rest[0], c)
+        return None if inner is None else not inner
+    if head == "never":
+        return False
+    if head == "misses":
+        return None if c.misses is None else c.misses.answer == "more"
+    if head in (SLOWER, FASTER):
+        return None if c.latency.answer == CANT_SAY else c.latency.answer == head
+    name, operator, amount = (str(part) for part in tree)
+    return _compare(c.latency if name == "p50" else c.tail, operator, amount)
+
+
+def _compare(figure: LatencyContrast, operator: str, amount: str) -> Answer:
+    """Whether the whole interval of B - A lies beyond the limit (true), short of it (false), or neither."""
+    if figure.a_ns is None:
+        return None  # A's own percentile is a skipped release, or not estimable
+    limit: float | Fraction = _limit_ns(amount, figure.a_ns)
+    # an end of the interval that is no number lies on a skipped release; where B's own value does, both ends may
+    below = math.inf if figure.b_ns is None else -math.inf
+    low = below if figure.low_ns is None else figure.low_ns
+    high = math.inf if figure.high_ns is None else figure.high_ns
+    if operator in ("<", "<="):
+        low, high, limit, operator = -high, -low, -limit, operator.replace("<", ">")
+    if low > limit or (operator == ">=" and low == limit):
+        return True
+    return False if high < limit or (operator == ">" and high == limit) else None
+
+
+def _limit_ns(amount: str, a_ns: int) -> Fraction:
+    number = amount.replace(" ", "")
+    if number.endswith("%"):
+        return Fraction(number[:-1]) / 100 * a_ns
+    if number[-1].isalpha():
+        return Fraction(parse_duration_ns(number))
+    return (Fraction(number) - 1) * a_ns
