@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from robot_perf.analyze.diagnose import rules_device, rules_host, rules_summary
+from robot_perf.analyze.diagnose import rules_device, rules_host, rules_summary, rules_sync
 from robot_perf.analyze.diagnose.context import Context
 from robot_perf.analyze.diagnose.model import CANT, Diagnosis, Finding, Fix, KernelClass
 from robot_perf.analyze.diagnose.thresholds import Thresholds
@@ -22,7 +22,7 @@ Rule = Callable[[Context], Finding]
 # name -> rule; all run on a timeline
 RULES: dict[str, Rule] = {
     "launch/CPU": rules_host.launch_cpu,
-    "sync": rules_host.sync,
+    "sync": rules_sync.sync,
     "host stage": rules_host.host_stage,
     "transfer": rules_device.transfer,
     "communication": rules_device.communication,

@@ -45,6 +45,15 @@ class Context:
     device: DeviceSpec | None = None  # --on
     classes: tuple[KernelClass, ...] = ()  # from counters of the same kernels
 
+    @property
+    def unit(self) -> str:
+        """What shares are shares of: a step, or the capture where no steps are marked."""
+        return "capture" if self.steps.whole else "step"
+
+    def below(self, value: float, what: str) -> str:
+        """The sentence of a clean outcome: value and threshold."""
+        return f"{what} {value:.1f} % of the {self.unit}, below {self.limits.listed_share:g} %"
+
     @cached_property
     def works(self) -> list[Work]:
         """Devices with timed work, most work first; empty for a summary or counters."""

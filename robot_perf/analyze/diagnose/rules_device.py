@@ -7,7 +7,6 @@ from typing import Any
 from robot_perf.analyze.diagnose import fixes
 from robot_perf.analyze.diagnose.context import Context
 from robot_perf.analyze.diagnose.model import CANT, CLEAN, FOUND, GPU_UNMEASURED, Finding
-from robot_perf.analyze.diagnose.rules_host import below
 from robot_perf.profiles.model import COPY
 from robot_perf.profiles.names import is_communication
 from robot_perf.units import format_bytes, format_duration
@@ -18,9 +17,9 @@ def transfer(context: Context) -> Finding:
     share = context.shares["transfer"]
     evidence: dict[str, Any] = {"copies": context.copies[:4]}
     if share < context.limits.listed_share:
-        return Finding("transfer", CLEAN, below(context, share, "exposed copies are"), evidence, share)
+        return Finding("transfer", CLEAN, context.below(share, "exposed copies are"), evidence, share)
     top = context.copies[0] if context.copies else None
-    reason = f"copies that nothing hides take {share:.0f} % of the step"
+    reason = f"copies that nothing hides take {share:.0f} % of the {context.unit}"
     if top:
         reason += f": {top['count']} {top['direction'] or 'copies'}"
         if top["bytes"]:
@@ -42,8 +41,8 @@ def communication(context: Context) -> Finding:
     share = context.shares["communication"]
     names = tuple(s for s in context.work.ops.strings if is_communication(s))[:4]
     if share < context.limits.listed_share:
-        return Finding("communication", CLEAN, below(context, share, "exposed communication is"), {}, share)
-    return Finding("communication", FOUND, f"collectives that nothing hides take {share:.0f} % of the step", {"devices": len(context.works)}, share, names, fixes.communication(context, share), "the same policy on one device")  # fmt: skip
+        return Finding("communication", CLEAN, context.below(share, "exposed communication is"), {}, share)
+    return Finding("communication", FOUND, f"collectives that nothing hides take {share:.0f} % of the {context.unit}", {"devices": len(context.works)}, share, names, fixes.communication(context, share), "the same policy on one device")  # fmt: skip
 
 
 def dependency(context: Context) -> Finding:
@@ -64,9 +63,9 @@ def dependency(context: Context) -> Finding:
             share,
         )
     if share < context.limits.listed_share:
-        return Finding("dependency", CLEAN, below(context, share, "idle time before queued work is"), evidence, share)
+        return Finding("dependency", CLEAN, context.below(share, "idle time before queued work is"), evidence, share)
     gap = context.step["gap_mean_ns"]
-    reason = f"{share:.0f} % of the step is idle although the work was launched before: {context.step['gaps_per_step']:.0f} gaps a step, mean {format_duration(gap or 0)}"
+    reason = f"{share:.0f} % of the {context.unit} is idle although the work was launched before: {context.step['gaps_per_step']:.0f} gaps a {context.unit}, mean {format_duration(gap or 0)}"
     return Finding(
         "dependency",
         FOUND,
@@ -89,14 +88,14 @@ def gpu(context: Context) -> Finding:
         evidence["classes"] = labels
         evidence["counters_cover"] = covered
     if share < context.limits.listed_share:
-        return Finding("GPU", CLEAN, below(context, share, "kernels are"), evidence, share)
+        return Finding("GPU", CLEAN, context.below(share, "kernels are"), evidence, share)
     names = tuple(k["name"] for k in kernels["kernels"][:3])
     if labels and covered >= 0.5:
         label, part = next(iter(labels.items()))
-        reason = f"kernels take {share:.0f} % of the step; {label} for {100 * part:.0f} % of the measured kernel time"
+        reason = f"kernels take {share:.0f} % of the {context.unit}; {label} for {100 * part:.0f} % of the measured kernel time"
         return Finding("GPU", FOUND, reason, evidence, share, names, fixes.gpu(context, list(labels)), "compare with the prediction: robot-perf diagnose FILE.csv --predict")  # fmt: skip
     short = kernels["short_kernel_time_share"]
-    reason = f"{GPU_UNMEASURED}: kernels take {share:.0f} % of the step"
+    reason = f"{GPU_UNMEASURED}: kernels take {share:.0f} % of the {context.unit}"
     if short is not None:
         reason += f"; {100 * short:.0f} % of the kernel time is in kernels under 10 µs"
     return Finding(

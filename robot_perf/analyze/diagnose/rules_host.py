@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -10,26 +9,8 @@ import numpy as np
 from robot_perf.analyze.diagnose import fixes
 from robot_perf.analyze.diagnose.context import Context
 from robot_perf.analyze.diagnose.model import CANT, CLEAN, FOUND, Finding
-from robot_perf.profiles.model import COPY, CPU_OP, MEMCPY, SYNC
+from robot_perf.analyze.diagnose.rules_sync import drains
 from robot_perf.units import format_duration
-
-_READS = (
-    "aten::item",
-    "aten::_local_scalar_dense",
-    "aten::is_nonzero",
-    "aten::nonzero",
-    "aten::equal",
-    "aten::cpu",
-    "aten::to",
-    "aten::copy_",
-    "aten::_to_copy",
-)
-_D2H = 1
-
-
-def below(context: Context, value: float, what: str) -> str:
-    """The sentence of a clean outcome: value and threshold."""
-    return f"{what} {value:.1f} % of the step, below {context.limits.listed_share:g} %"
 
 
 def launch_cpu(context: Context) -> Finding:
@@ -59,9 +40,9 @@ def launch_cpu(context: Context) -> Finding:
     evidence |= {"compute_share_pct": context.shares["GPU"], "host_share_pct": context.shares["host"]}
     if share < context.limits.listed_share:
         why = (
-            below(context, share, "host late")
+            context.below(share, "host late")
             if named == "launch/CPU"
-            else f"the host part is {named}; the rest of it is {share:.1f} % of the step"
+            else f"the host part is {named}; the rest of it is {share:.1f} % of the {context.unit}"
         )
         return Finding("launch/CPU", CLEAN, why, evidence, share)
     drained = drains(context)
@@ -72,14 +53,14 @@ def launch_cpu(context: Context) -> Finding:
     launched = (
         "one graph launch a step already"
         if one_graph
-        else f"{count:.0f} launches a step"
+        else f"{count:.0f} launches a {context.unit}"
         if count
-        else "launches a step unknown"
+        else "launches unknown"
     )
     reason = (
         f"{launched}"
         + (f", median call {format_duration(median)}" if median else "")
-        + f"; the device waits for the host for {share:.0f} % of the step"
+        + f"; the device waits for the host for {share:.0f} % of the {context.unit}"
     )
     confirm = (
         "the same policy as a CUDA graph, unprofiled: the step shortens by the host part"
@@ -98,104 +79,6 @@ def launch_cpu(context: Context) -> Finding:
     )
 
 
-def sync(context: Context) -> Finding:
-    """V4, V7: synchronising calls count only where the device idles; reads of a value in mid-step that drain the queue are named."""
-    inside = context.account.percent(context.account.sync, context.steps.keep)
-    inside = 0.0 if np.isnan(inside) else inside
-    drained = drains(context)
-    share = context.shares["host"] if context.host_name == "sync" else drained["idle_share_pct"]
-    evidence = {
-        "inside_calls_share_pct": inside,
-        "mid_step_reads": drained,
-        "calls_per_step": _sync_calls_per_step(context),
-    }
-    if context.host_name == "sync" and share >= context.limits.listed_share:
-        reason = f"{inside:.0f} % of the step is idle inside synchronising calls"
-        return Finding(
-            "sync",
-            FOUND,
-            reason,
-            evidence,
-            share,
-            tuple(_sync_names(context)),
-            fixes.sync(context, share),
-            fixes.CONFIRM_STEP,
-        )
-    if drained["calls"] and share >= context.limits.listed_share:
-        names = ", ".join(f"{c['name']} ({c['per_step']:.1f} a step)" for c in drained["calls"][:3])
-        reason = f"values are read back in mid-step and the device idles after each: {names}; {share:.0f} % of the step"
-        return Finding(
-            "sync",
-            FOUND,
-            reason,
-            evidence,
-            share,
-            tuple(c["name"] for c in drained["calls"]),
-            fixes.sync(context, share),
-            fixes.CONFIRM_STEP,
-        )
-    return Finding(
-        "sync",
-        CLEAN,
-        below(context, max(inside, share), "idle inside or right after synchronising calls:"),
-        evidence,
-        inside,
-    )
-
-
-def drains(context: Context) -> dict[str, Any]:
-    """Reads of a device value in mid-step (a d2h copy with own work after it) and the host-late idle time that follows each."""
-    work, steps, gaps = context.work, context.steps, context.account.gaps
-    copies = np.flatnonzero(
-        (work.ops["kind"] == MEMCPY) & (work.ops["copy"] == _D2H) & (steps.owner >= 0) & work.linked
-    )
-    if steps.whole or not len(copies) or not len(gaps.start):
-        return {"calls": [], "idle_share_pct": 0.0, "per_step": 0.0}
-    last = np.full(len(steps), np.iinfo(np.int64).min)
-    np.maximum.at(last, steps.owner[steps.owner >= 0], work.start[steps.owner >= 0])
-    mid = copies[work.start[copies] < last[steps.owner[copies]]]
-    names: Counter[str] = Counter()
-    idle = np.zeros(len(steps), np.int64)
-    by_start = {int(s): i for i, s in enumerate(gaps.start.tolist())}
-    for row in mid:
-        gap = by_start.get(int(work.end[row]))
-        if gap is None or gaps.late[gap] <= 0:
-            continue
-        idle[gaps.step[gap]] += gaps.late[gap]
-        names[_reader(context, int(work.call[row]))] += 1
-    kept = max(1, int(steps.keep.sum()))
-    share = context.account.percent(idle, steps.keep)
-    calls = [{"name": n, "per_step": c / kept} for n, c in names.most_common(5)]
-    return {"calls": calls, "idle_share_pct": 0.0 if np.isnan(share) else share, "per_step": sum(names.values()) / kept}
-
-
-def _reader(context: Context, call: int) -> str:
-    """The operator that made the copy call: the outermost known reading op around it, else the call itself."""
-    ranges, calls = context.profile.ranges, context.profile.apis
-    at = int(calls["start_ns"][call])
-    around = np.flatnonzero((ranges["kind"] == CPU_OP) & (ranges["start_ns"] <= at) & (ranges["end_ns"] > at))
-    names = [ranges.text("name", int(i)) for i in around[np.argsort(-ranges["dur_ns"][around], kind="stable")]]
-    known = next((r for r in _READS if r in names), None)
-    return known or (names[-1] if names else calls.text("name", call))
-
-
-def _sync_names(context: Context) -> list[str]:
-    calls = context.profile.apis
-    blocking = (calls["kind"] == SYNC) | (calls["kind"] == COPY)
-    names = Counter(calls.strings[i] for i in calls["name"][blocking] if "Async" not in calls.strings[i])
-    return [n for n, _ in names.most_common(3)]
-
-
-def _sync_calls_per_step(context: Context) -> float | None:
-    """Synchronising calls that start inside a step's range, median over steps."""
-    steps, calls = context.steps, context.profile.apis
-    if steps.whole or not len(calls):
-        return None
-    at = np.sort(calls["start_ns"][calls["kind"] == SYNC])
-    count = np.searchsorted(at, steps.range_end) - np.searchsorted(at, steps.range_start)
-    return float(np.median(count[steps.keep]))
-
-
 def host_stage(context: Context) -> Finding:
     """V4: one gap with half of the idle time or more, named by the shortest range that covers it."""
     stage = context.stage
@@ -212,13 +95,13 @@ def host_stage(context: Context) -> Finding:
         "range_ns": stage.range_ns,
     }
     if stage.share < context.limits.listed_share:
-        return Finding("host stage", CLEAN, below(context, stage.share, "the longest gap is"), evidence, stage.share)
+        return Finding("host stage", CLEAN, context.below(stage.share, "the longest gap is"), evidence, stage.share)
     named = (
         f"{stage.name} ({format_duration(stage.range_ns or 0)})"
         if stage.name
         else "no range covers it: mark the stages (NVTX, record_function)"
     )
-    reason = f"one gap of {format_duration(stage.length_ns)} a step holds {100 * stage.idle_share:.0f} % of the idle time: {named}"
+    reason = f"one gap of {format_duration(stage.length_ns)} a {context.unit} holds {100 * stage.idle_share:.0f} % of the idle time: {named}"
     concerned = (stage.name,) if stage.name else ()
     return Finding(
         "host stage",

@@ -41,16 +41,16 @@ def primary_of(context: Context) -> tuple[str, str]:
     if share < context.limits.primary_share:
         return (
             CANT,
-            f"no part holds {context.limits.primary_share:g} % of the step: {component_name(context, first)} {share:.0f} %, {component_name(context, second)} {runner:.0f} %",
+            f"no part holds {context.limits.primary_share:g} % of the {context.unit}: {component_name(context, first)} {share:.0f} %, {component_name(context, second)} {runner:.0f} %",
         )
     name = component_name(context, first)
     also = f"next {component_name(context, second)} {runner:.1f} %"
     if share - runner <= context.limits.mixed_points and second != "unknown":
         return (
             f"mixed: {name} + {component_name(context, second)}",
-            f"{name} {share:.0f} %, {component_name(context, second)} {runner:.0f} % of the step",
+            f"{name} {share:.0f} %, {component_name(context, second)} {runner:.0f} % of the {context.unit}",
         )
-    return name, f"{share:.0f} % of the step; {also}"
+    return name, f"{share:.0f} % of the {context.unit}; {also}"
 
 
 def conclude(context: Context, findings: list[Finding]) -> Diagnosis:
@@ -67,7 +67,7 @@ def conclude(context: Context, findings: list[Finding]) -> Diagnosis:
         )  # fmt: skip
     primary, why = primary_of(context)
     reasons = (why,) if primary == CANT else ()
-    headline = f"can't answer: {why}" if primary == CANT else f"{primary} limits the step ({why})"
+    headline = f"can't answer: {why}" if primary == CANT else f"{primary} limits the {context.unit} ({why})"
     cant = context.open_questions
     if primary == CANT:
         cant = (CantAnswer("what limits the step", why, "a capture whose launches are in the file"), *cant)
