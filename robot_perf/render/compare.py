@@ -17,13 +17,10 @@ _STYLE = {"faster": "bold green", "slower": "bold red", "no difference": "bold",
 def comparison_text(comparison: Comparison, a: str, b: str, *, width: int = 100) -> Text:
     """B seen from A; `a` and `b` are the names of the two Run files."""
     latency = comparison.latency
-    lines = labelled(
-        latency.answer.upper(),
-        f"B than A: {latency.reason}" if latency.answer in ("faster", "slower") else latency.reason,
-        width,
-        style="bold",
-        label_style=_STYLE[latency.answer],
-    )
+    words = latency.reason
+    if latency.answer in ("faster", "slower"):
+        words = f"B is {latency.answer} than A at {latency.percentile}: {latency.reason}"
+    lines = labelled(latency.answer.upper(), words, width, style="bold", label_style=_STYLE[latency.answer])
     lines += [
         *labelled("A", clean(a), width, label_style="dim"),
         *labelled("B", clean(b), width, label_style="dim"),
