@@ -26,8 +26,12 @@ OPTIONS = ("threads", "inter_threads", "spin", "arena", "device", "ort_library")
 
 def unavailable() -> str | None:
     """Why onnxruntime can't run here, with the install line."""
-    if importlib.util.find_spec("onnxruntime") is None:
-        return f'onnxruntime is not installed for {sys.executable}; install it: pip install "robot-perf[onnx]"'
+    try:
+        import onnxruntime  # noqa: F401 - a wheel may be there and still lack a library that it links to
+    except (ImportError, OSError) as error:
+        if importlib.util.find_spec("onnxruntime") is None:
+            return f'onnxruntime is not installed for {sys.executable}; install it: pip install "robot-perf[onnx]"'
+        return f"onnxruntime is installed but can't be imported: {first_line(error)}"
     return None
 
 

@@ -33,7 +33,7 @@ def describe(
     pipeline), `module:callable`, a name in configs/policies. `shapes` are sizes by input or symbol (`--shape`), `state` pairs
     of input and output, each a name or a position (an empty output: not carried), `action` an output's name or position,
     `options` the dimensions of a built-in or the arguments of a factory, `observations` a recording whose sizes may serve for
-    open axes, `counters` the inputs that count steps (None: found by name), `ort_library` a custom operator library.
+    open axes, `counters` the inputs that count steps (None: found by name, `none`: no input does), `ort_library` a custom operator library.
 
     Raises PolicyError for what can't be loaded and UsageError for what can't be asked, both with exit code 2.
     """

@@ -113,7 +113,7 @@ def complete(spec: PolicySpec, said: Any, resets: bool) -> PolicySpec:
     note = state.finding(carried, inputs, outputs)
     if resets and not carried:
         note = "state: kept in the object, reset() is called before measuring"
-    words = spec.asked.get("counters", said.get("counters")) or []
+    words = [w for w in spec.asked.get("counters", said.get("counters")) or [] if w != "none"]
     counters = tuple(position(str(w), inputs, policy=spec.name, option="--counter", what="input") for w in words)
     spec = dataclasses.replace(
         spec,

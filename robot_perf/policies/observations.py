@@ -123,6 +123,12 @@ def _counters(spec: PolicySpec, positions: set[int]) -> tuple[tuple[int, int], .
 def _recorded(spec: PolicySpec, fed: tuple[TensorSpec, ...], path: str, cast: bool) -> Observations:
     known = npz.headers(path)
     keys = [_key(t.name, i, known) for t, i in zip(fed, spec.fed, strict=True)]
+    notes: list[str] = []
+    given = [k for k in known if not k.startswith(("out.", "nocarry.", "replay."))]
+    if keys == [None] and len(given) == 1:
+        # One input and one array: TorchScript arguments have arbitrary names.
+        keys = [given[0]]
+        notes.append(f"observations: the only array, {given[0]}, feeds the only input, {fed[0].name}")
     counted = {i for i, key in zip(spec.fed, keys, strict=True) if key is None and i in spec.counters}
     lost = [t.name for t, key, i in zip(fed, keys, spec.fed, strict=True) if key is None and i not in counted]
     if lost:
@@ -137,7 +143,6 @@ def _recorded(spec: PolicySpec, fed: tuple[TensorSpec, ...], path: str, cast: bo
         raise PolicyError(
             f"observations {path}: the inputs differ in their number of steps, or have none", why=f"Steps: {each}."
         )
-    notes: list[str] = []
     total = min(lengths.values(), default=1)
     step_bytes = max(1, sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in fed))
     rows = min(total, max(PREPARED_MIN, LARGEST_BYTES // step_bytes))

@@ -16,7 +16,7 @@ from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies import archive, sizes, state
 from robot_perf.policies.asked import Asked, action_position, shown
 from robot_perf.policies.identify import Identified
-from robot_perf.policies.onnxfile.model import counter_positions, digest
+from robot_perf.policies.onnxfile.model import counter_note, counter_positions, digest
 from robot_perf.specs import PolicyCost, PolicySpec, StatePair
 
 # torch.export's ScalarType by number.
@@ -49,7 +49,7 @@ def describe(found: Identified, asked: Asked) -> PolicySpec:
         size_bytes=found.size_bytes,
         state_note="state: looked for when it is loaded",
         seed=asked.seed,
-        asked=asked.to_spec(),
+        asked=asked.to_spec(recorded=True),
         metadata={"format": "TorchScript"},
         notes=found.notes,
     )
@@ -57,6 +57,7 @@ def describe(found: Identified, asked: Asked) -> PolicySpec:
 
 def _exported(found: Identified, asked: Asked) -> PolicySpec:
     path = found.path
+    _refuse_pickled(path)
     program = _program(path)
     try:
         graph = program["graph_module"]["graph"]
@@ -87,6 +88,7 @@ def _exported(found: Identified, asked: Asked) -> PolicySpec:
         if i not in taken
         and (tensors.inputs[i].dtype, tensors.inputs[i].shape) == (tensors.outputs[o].dtype, tensors.outputs[o].shape)
     )
+    counters = counter_positions(tensors.inputs, {p.target for p in carried}, asked, path.name)
     return PolicySpec(
         name=path.stem,
         kind="torch_export",
@@ -97,7 +99,7 @@ def _exported(found: Identified, asked: Asked) -> PolicySpec:
         outputs=tensors.outputs,
         action=action_position(asked.action, tensors.outputs, {p.source for p in carried}, policy=path.name),
         state=carried,
-        counters=counter_positions(tensors.inputs, {p.target for p in carried}, asked, path.name),
+        counters=counters,
         state_note=state.finding(carried, tensors.inputs, tensors.outputs),
         seed=asked.seed,
         asked=asked.to_spec(),
@@ -106,8 +108,20 @@ def _exported(found: Identified, asked: Asked) -> PolicySpec:
             "format": "torch.export",
             "written_by": f"torch {shown(program.get('torch_version', 'unknown'), 40)}",
         },
-        notes=(*found.notes, *tensors.notes, *notes),
+        notes=(*found.notes, *tensors.notes, *notes, *(counter_note(tensors.inputs[i].name, asked) for i in counters)),
     )
+
+
+def _refuse_pickled(path: Path) -> None:
+    """A torch.export archive may carry pickled objects, which torch would run: only plain tensors are let through."""
+    for name in ("weights", "constants"):
+        data = archive.member(path, f"model_{name}_config.json", LARGEST_JSON)
+        if data is not None and b'"use_pickle": true' in data.replace(b'"use_pickle":true', b'"use_pickle": true'):
+            raise PolicyError(
+                f"{path} is a torch.export archive with pickled {name}",
+                why="Loading a pickle can run code, so robot-perf never unpickles.",
+                do="Export it again with plain tensors as parameters, buffers and constants.",
+            )
 
 
 def _program(path: Path) -> dict[str, Any]:

@@ -30,9 +30,7 @@ def describe(found: Identified, asked: Asked) -> PolicySpec:
     carried, possible = state.pairs(tensors.inputs, tensors.outputs, asked.state, policy=path.name)
     notes += possible
     counters = counter_positions(tensors.inputs, {p.target for p in carried}, asked, path.name)
-    notes += [
-        f"input {tensors.inputs[i].name} counts steps: it starts at 0 and advances by 1 per step" for i in counters
-    ]
+    notes += [counter_note(tensors.inputs[i].name, asked) for i in counters]
     if warning := operators.forgetful(model, len(carried)):
         notes.append(warning)
     action = action_position(asked.action, tensors.outputs, {p.source for p in carried}, policy=path.name)
@@ -85,6 +83,8 @@ def parse(path: Path) -> Any:
 
 def counter_positions(inputs: tuple[TensorSpec, ...], carried: set[int], asked: Asked, policy: str) -> tuple[int, ...]:
     """Inputs that count steps: those named by the user, else numbers of shape [1] or [1,1] named like a step or a phase."""
+    if asked.counters == ("none",):
+        return ()
     if asked.counters is not None:
         return tuple(position(word, inputs, policy=policy, option="--counter", what="input") for word in asked.counters)
     return tuple(
@@ -95,6 +95,13 @@ def counter_positions(inputs: tuple[TensorSpec, ...], carried: set[int], asked: 
         and i not in carried
         and any(w in t.name.lower() for w in COUNTER_WORDS)
     )
+
+
+def counter_note(name: str, asked: Asked) -> str:
+    """What is said about an input that counts steps."""
+    if name in asked.recorded:
+        return f"input {name} counts steps; its values are the recording's"
+    return f"input {name} counts steps: it starts at 0 and advances by 1 per step"
 
 
 def digest(files: tuple[Path, ...]) -> str:

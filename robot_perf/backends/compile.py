@@ -1,0 +1,77 @@
+"""The `compile` backend: torch.compile over a torch module on the CPU. Compiles, and graph breaks, are counted.
+
+The first call compiles, which takes seconds; a compile inside the measured window makes the measurement INVALID.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+from robot_perf.backends import eager
+from robot_perf.backends.protocol import Runner
+from robot_perf.errors import PolicyError, UsageError
+from robot_perf.specs import PolicySpec
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+
+
+def unavailable() -> str | None:
+    """Why torch.compile can't run here: no torch, or no C++ compiler for its CPU kernels. Imports torch."""
+    reason = eager.unavailable()
+    if reason is not None:
+        return reason
+    wanted = [os.environ["CXX"]] if os.environ.get("CXX") else ["g++", "clang++", "c++"]
+    if not any(shutil.which(name.split()[0]) for name in wanted):
+        return f"torch.compile needs a C++ compiler on the CPU and found none ({', '.join(wanted)}); install one: apt install g++"
+    return None
+
+
+def takes(policy: PolicySpec) -> str | None:
+    """Why this backend can't take the policy's format; None when it can."""
+    if policy.kind == "torchscript":
+        return "torch.compile does not compile TorchScript; give the module as a factory (module:callable), or as torch.export."
+    return eager.takes(policy)
+
+
+def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
+    """A runner. Options: `mode` (default …), `dynamic` (False), `fullgraph` (False), `threads`, `device` (cpu).
+
+    `dynamic` False compiles for the one shape that a control loop has; None would recompile on the first other one.
+    """
+    import torch
+
+    mode = str(options.get("mode") or "default")
+    if mode not in MODES:
+        raise UsageError(f"compile mode {mode!r} is unknown", why=f"Known: {', '.join(MODES)}.")
+    dynamic, fullgraph = options.get("dynamic", False), bool(options.get("fullgraph"))
+
+    def wrap(call: Any) -> Any:
+        if not isinstance(call, torch.nn.Module):
+            raise PolicyError(
+                f"{policy.name}: torch.compile needs a torch module, and the factory returned {type(call).__name__}",
+                do="Return an nn.Module, or use --backend eager.",
+            )
+        return torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
+
+    facts = {"compile_mode": mode, "dynamic": dynamic, "fullgraph": fullgraph}
+    return eager.build(policy, options, backend="compile", wrap=wrap, counters=_Events(), facts=facts)
+
+
+class _Events:
+    """Compiles and graph breaks since loading, from torch's own counters."""
+
+    def __init__(self) -> None:
+        self._start: dict[str, int] = {}
+        self._start = self()
+
+    def __call__(self) -> dict[str, int]:
+        from torch._dynamo.utils import counters
+
+        now = {
+            "compiles": int(counters["stats"]["unique_graphs"]),
+            "graph breaks": sum(int(n) for n in counters["graph_break"].values()),
+        }
+        return {k: v - self._start.get(k, 0) for k, v in now.items()}

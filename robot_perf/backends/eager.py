@@ -1,0 +1,310 @@
+"""The `eager` backend: TorchScript, torch.export, torch modules from factories and the built-in networks, on the CPU.
+
+What a TorchScript file does not say (its sizes, its state) is found by trial calls in a forked child; the measured process
+loads the file once and makes no call of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from robot_perf.backends import torch_file, torch_state
+from robot_perf.backends.child import in_child
+from robot_perf.backends.protocol import Runner
+from robot_perf.backends.text import first_line
+from robot_perf.backends.torch_runner import TorchRunner, output_specs, to_numpy, with_outputs
+from robot_perf.errors import PolicyError, UsageError
+from robot_perf.policies import factory, state
+from robot_perf.policies.asked import action_position, shape_text
+from robot_perf.policies.builtin import NETWORKS
+from robot_perf.policies.observations import random_array
+from robot_perf.specs import PolicyCost, PolicySpec, StatePair, TensorSpec, from_json, to_json
+
+SMALL_PARAMETERS = 5_000_000
+Wrap = Callable[[Any], Any]
+
+
+def unavailable() -> str | None:
+    """Why torch can't run here, with the install line. Imports torch."""
+    try:
+        import torch  # noqa: F401 - a wheel may be there and still lack a library that it links to
+    except (ImportError, OSError) as error:
+        if importlib.util.find_spec("torch") is None:
+            return f'torch is not installed for {sys.executable}; install it: pip install "robot-perf[torch]"'
+        return f"torch is installed but can't be imported: {first_line(error)}"
+    return None
+
+
+def takes(policy: PolicySpec) -> str | None:
+    """Why this backend can't take the policy's format; None when it can."""
+    if policy.kind in ("torchscript", "torch_export", "factory"):
+        return None
+    if policy.kind == "builtin" and policy.builtin["name"] in NETWORKS:
+        return None
+    return "It runs TorchScript, torch.export, torch modules from factories and the built-in networks."
+
+
+def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
+    """A runner. Options: `threads` (intra-op), `device` (cpu). Raises PolicyError when the policy can't be loaded or called."""
+    return build(policy, options, backend="eager")
+
+
+def build(
+    policy: PolicySpec,
+    options: Mapping[str, Any],
+    *,
+    backend: str,
+    wrap: Wrap | None = None,
+    counters: Callable[[], Mapping[str, int]] = dict,
+    facts: Mapping[str, Any] | None = None,
+) -> Runner:
+    """The runner of `policy`; `wrap` turns its module into what is called (torch.compile)."""
+    import torch
+
+    if str(options.get("device") or "cpu") != "cpu":
+        raise UsageError(
+            f"backend {backend} runs on the CPU, not on {options['device']}",
+            do="Leave out --device or use --device cpu.",
+        )
+    before = torch.get_num_threads()
+    _set_threads(options, 1)
+    if policy.kind in ("torchscript", "torch_export"):
+        policy = resolve(policy, options)
+        target = module = torch_file.open_file(policy)
+        arguments = torch_file.signature(policy, module).arguments
+        call: Any = module
+    elif policy.kind == "builtin":
+        from robot_perf.policies.builtin.torch_module import build as build_network
+
+        target = module = call = build_network(policy.builtin, policy.seed)
+        arguments = (None,) * len(policy.inputs)
+    else:
+        built = factory.construct(policy)
+        policy, target = built.spec, built.policy
+        module = target.eval() if isinstance(target, torch.nn.Module) else None
+        call = _object_call(target, policy)
+        arguments = (None,) * len(policy.inputs)
+        facts = {**(facts or {}), "import_ns": built.import_ns, "construct_ns": built.construct_ns}
+    if module is not None:
+        policy = _with_cost(policy, module)
+    reset = torch_state.Reset(module, target, _batch(policy.inputs))
+    if policy.kind == "factory":
+        policy = _learn(policy, call, reset)
+    found = policy.asked.get("torch", {})
+    if found.get("drop_method"):
+        reset.drop_method(found["drop_method"])
+    if policy.cost is None or policy.cost.parameters >= SMALL_PARAMETERS:
+        _set_threads(options, before)
+    return TorchRunner(
+        policy,
+        call if wrap is None else wrap(call),
+        arguments,
+        reset,
+        {
+            "backend": backend,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+            "inter_threads": torch.get_num_interop_threads(),
+            "mode": "no_grad",
+            **(facts or {}),
+        },
+        counters,
+    )
+
+
+def resolve(policy: PolicySpec, options: Mapping[str, Any]) -> PolicySpec:
+    """`policy` with inputs, outputs, action and state known, by trial calls in a forked child. Done once: a no-op after that."""
+    if "torch" in policy.asked:
+        return policy
+    answer = in_child(str(policy.path), lambda: to_json(_try(policy)))
+    return from_json(PolicySpec, answer)
+
+
+def _try(policy: PolicySpec) -> PolicySpec:
+    """The trial calls: find the sizes, then examine a freshly loaded module."""
+    module = torch_file.open_file(policy)
+    called = torch_file.signature(policy, module)
+    notes: list[str] = []
+    if policy.kind == "torchscript":
+        tensors = torch_file.inputs(policy, module, called)
+        if tensors is None:
+            tensors = _accepted(policy, module, called)
+            notes.append(
+                f"input {tensors[0].name}: the size {shape_text(tensors[0].shape)} was found by trial: no other was accepted"
+            )
+            module = torch_file.open_file(policy)  # trial calls moved the state
+        policy = dataclasses.replace(policy, inputs=tensors)
+        notes += torch_file.sibling_notes(policy)
+    policy = dataclasses.replace(policy, notes=(*policy.notes, *notes), asked={**policy.asked, "torch": {}})
+    result = _one_result(policy, module, called)
+    policy = _with_state(with_outputs(policy, output_specs(result)), called)
+    module = torch_file.open_file(policy)
+    reset = torch_state.Reset(module, module, _batch(policy.inputs))
+    runner = TorchRunner(policy, module, called.arguments, reset, {})
+    return _examined(policy, runner, reset)
+
+
+def _examined(policy: PolicySpec, runner: TorchRunner, reset: torch_state.Reset) -> PolicySpec:
+    rng = np.random.default_rng(policy.seed)
+    fed = [policy.inputs[i] for i in policy.fed]
+    prepared = [[random_array(rng, t) for t in fed] for _ in range(5)]
+    kept = [[a.copy() for a in step] for step in prepared]
+
+    def run(k: int) -> list[Any]:
+        return [np.array(a) for a in runner.step(prepared[k])]
+
+    found = torch_state.examine(reset, run, runner._restart)
+    notes = list(found["notes"])
+    if any(not np.array_equal(a, b) for x, y in zip(prepared, kept, strict=True) for a, b in zip(x, y, strict=True)):
+        notes.append("the policy writes into its inputs: recorded observations change as they are cycled")
+    note = policy.state_note
+    if found["changed"]:
+        buffers = torch_state.finding(tuple(found["changed"]), reset.how)
+        note = buffers if not policy.state else f"{note}; {buffers}"
+    asked = {**policy.asked, "torch": {"drop_method": found["drop_method"]}}
+    return dataclasses.replace(policy, state_note=note, notes=(*policy.notes, *notes), asked=asked)
+
+
+def _accepted(policy: PolicySpec, module: Any, called: torch_file.Signature) -> tuple[TensorSpec, ...]:
+    tried = torch_file.candidates(module)
+    dtype = torch_file.parameter_dtype(module)
+    accepted = [shape for shape in tried if _accepts(module, shape, dtype)]
+    if len(accepted) == 1:
+        return (TensorSpec(called.names[0], dtype, accepted[0]),)
+    words = ", ".join(shape_text(s) for s in tried) or "none: it has no 2-D weights"
+    raise torch_file.needs_shape(
+        policy,
+        list(called.names),
+        f"Tried {words}; accepted: {', '.join(shape_text(s) for s in accepted) or 'none'}.",
+    )
+
+
+def _accepts(module: Any, shape: tuple[int, ...], dtype: str) -> bool:
+    import torch
+
+    try:
+        with torch.no_grad():
+            module(torch.zeros(shape, dtype=getattr(torch, dtype)))
+    except Exception:  # noqa: BLE001 - torch.jit.Error has no base of its own; a refusal is an answer here
+        return False
+    return True
+
+
+def _one_result(policy: PolicySpec, module: Any, called: torch_file.Signature) -> Any:
+    import torch
+
+    rng = np.random.default_rng(policy.seed)
+    flat = [torch.from_numpy(random_array(rng, t)) for t in policy.inputs]
+    from robot_perf.backends.torch_runner import _assembler
+
+    try:
+        with torch.no_grad():
+            result = module(*_assembler(called.arguments)(flat))
+        output_specs(result)
+    except Exception as error:
+        raise torch_file.call_failure(policy, policy.inputs, error) from error
+    return result
+
+
+def _with_state(policy: PolicySpec, called: torch_file.Signature) -> PolicySpec:
+    """State pairs (nested tuples, and those asked for), the action, and the line about state."""
+    if policy.kind == "torch_export":
+        return policy
+    name = str(policy.path)
+    asked = [(str(a), str(b)) for a, b in policy.asked.get("state", [])]
+    pairs, _ = state.pairs(policy.inputs, policy.outputs, asked, policy=name) if asked else ((), ())
+    taken = {p.target for p in pairs}
+    if called.result is not None:
+        for target, source in state.nested(list(called.arguments), called.result):
+            given, got = policy.inputs[target], policy.outputs[source]
+            if (given.dtype, given.shape) != (got.dtype, got.shape):
+                raise PolicyError(
+                    f"{name}: state {given.name} <- output {source} does not fit",
+                    why=f"{given.name} is {given.dtype} {shape_text(given.shape)}, output {source} is {got.dtype} {shape_text(got.shape)}.",
+                    do=f"Give the state's own sizes: --shape {given.name}={','.join(map(str, got.shape))}",
+                )
+            if target not in taken:
+                pairs += (StatePair(target, source),)
+    action = action_position(policy.asked.get("action"), policy.outputs, {p.source for p in pairs}, policy=name)
+    return dataclasses.replace(
+        policy, state=pairs, action=action, state_note=state.finding(pairs, policy.inputs, policy.outputs)
+    )
+
+
+def _object_call(target: Any, policy: PolicySpec) -> Any:
+    step = getattr(target, "step", None)
+    if not callable(step):
+        return target
+    names = [t.name for t in policy.inputs]
+    return lambda *tensors: step(dict(zip(names, tensors, strict=True)))
+
+
+def _learn(policy: PolicySpec, call: Any, reset: torch_state.Reset) -> PolicySpec:
+    """Outputs and state of a factory's object by one call in this process: its construction may own hardware, so no fork."""
+    import torch
+
+    changed: tuple[str, ...] = ()
+    if not policy.outputs:
+        rng = np.random.default_rng(policy.seed)
+        try:
+            with torch.no_grad():
+                result = call(*(torch.from_numpy(random_array(rng, t)) for t in policy.inputs))
+            outputs = output_specs(result)
+        except Exception as error:
+            raise factory.failure(policy, error) from error
+        changed = reset.changed()
+        reset()
+        policy = factory.with_results(policy, outputs)
+        note = "its first call was made while loading, because spec() does not name its outputs"
+        policy = dataclasses.replace(policy, notes=(*policy.notes, note))
+    if changed and not policy.state:
+        policy = dataclasses.replace(policy, state_note=torch_state.finding(changed, reset.how))
+    elif not policy.state and not reset.has_method and reset.buffers:
+        policy = dataclasses.replace(
+            policy, state_note="state: buffers that change are put back to their loaded values before measuring"
+        )
+    return policy
+
+
+def _with_cost(policy: PolicySpec, module: Any) -> PolicySpec:
+    if policy.cost is not None:
+        return policy
+    sizes = [(p.numel(), p.element_size()) for p in module.parameters()]
+    cost = PolicyCost(parameters=sum(n for n, _ in sizes), bytes_read=sum(n * size for n, size in sizes))
+    return dataclasses.replace(policy, cost=cost)
+
+
+def _set_threads(options: Mapping[str, Any], default: int) -> None:
+    import torch
+
+    for key, set_to, current in (
+        ("threads", torch.set_num_threads, torch.get_num_threads),
+        ("inter_threads", torch.set_num_interop_threads, torch.get_num_interop_threads),
+    ):
+        value = options.get(key)
+        if value is not None and (not isinstance(value, int) or value < 1):
+            raise UsageError(f"{key} {value!r} is not a number of threads", why="Allowed: 1, 2, …")
+        wanted = value if value is not None else (default if key == "threads" else 1)
+        if current() == wanted:
+            continue
+        try:
+            set_to(wanted)
+        except RuntimeError as error:
+            # torch allows the inter-op pool to be sized once per process; a default must not fail for that.
+            if value is not None:
+                raise UsageError(
+                    f"{key} can't be changed in this process any more", detail=first_line(error)
+                ) from error
+
+
+def _batch(inputs: tuple[TensorSpec, ...]) -> int:
+    return inputs[0].shape[0] if inputs and len(inputs[0].shape) > 1 else 1
+
+
+__all__ = ["build", "load", "resolve", "takes", "to_numpy", "unavailable"]
