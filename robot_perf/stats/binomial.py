@@ -7,13 +7,16 @@ not offered: a verdict needs a bound whose coverage never falls below what it sa
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scipy import stats as _scipy
 
 __all__ = ["Thresholds", "clopper_pearson", "lower_bound", "thresholds", "upper_bound"]
 
 
+@lru_cache(maxsize=4096)
 def upper_bound(k: float, n: float, confidence: float) -> float:
     """One-sided upper bound `Beta^-1(c; k+1, n-k)`. n = 0 has no bound: ValueError."""
     _check(k, n, confidence)
@@ -24,6 +27,7 @@ def upper_bound(k: float, n: float, confidence: float) -> float:
     return float(_scipy.beta.ppf(confidence, k + 1, n - k))
 
 
+@lru_cache(maxsize=4096)
 def lower_bound(k: float, n: float, confidence: float) -> float:
     """One-sided lower bound `Beta^-1(1-c; k, n-k+1)`; 0 at k = 0. n = 0 has no bound: ValueError."""
     _check(k, n, confidence)
@@ -51,6 +55,7 @@ class Thresholds:
     fail_at_least: int | None
 
 
+@lru_cache(maxsize=1024)
 def thresholds(miss_rate: float, n: int, confidence: float, *, deff: float = 1.0) -> Thresholds:
     """The miss counts that decide a run of n releases at a design effect; both bounds are monotone in k."""
 
@@ -66,7 +71,7 @@ def thresholds(miss_rate: float, n: int, confidence: float, *, deff: float = 1.0
     return Thresholds(last_passing if last_passing >= 0 else None, first_failing)
 
 
-def _first(holds, n: int) -> int | None:  # type: ignore[no-untyped-def]
+def _first(holds: Callable[[int], bool], n: int) -> int | None:
     """Smallest k in 0..n for which a predicate that is monotone in k holds."""
     if not holds(n):
         return None

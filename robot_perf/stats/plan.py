@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scipy import optimize as _optimize
 from scipy import stats as _scipy
@@ -59,6 +60,7 @@ def plan_rows(
     return rows
 
 
+@lru_cache(maxsize=1024)
 def steps_to_pass(misses: int, miss_rate: float, confidence: float, deff: float) -> int:
     """Smallest n of a new run that would PASS with as many misses and the same design effect."""
     k = misses / deff
