@@ -131,7 +131,7 @@ def _processor(facts: HostFacts) -> Detection:
     name = facts.device_tree_model or facts.cpu_name or "this machine"
     rows = [d for n in (facts.device_tree_model, facts.cpu_name) if n for d in matches(n) if d.device_class == "cpu"]
     if not rows:
-        raise _unknown(f"{name}, no GPU found", " ".join(facts.problems))
+        raise _unknown(f"this machine ({name}, no GPU found)", " ".join(facts.problems))
     return Detection(rows[0].name, (rows[0],), (f"{name}; no GPU found",))
 
 

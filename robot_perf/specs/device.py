@@ -72,7 +72,7 @@ class ProbeReading:
     """
 
     kind: str  # copy | read | write | gemv | matmul
-    unit: str  # bytes/s | FLOP/s
+    unit: str  # bytes/s | FLOP/s | OP/s
     median: float
     low: float
     high: float
