@@ -63,7 +63,7 @@ def _rms_norm(
     x: Tensor, weight: Tensor | None, eps: float, weight_offset: float, cast: str, batch_invariant: bool
 ) -> Tensor:
     check_arguments(x, None, weight, eps, weight_offset, cast)
-    if planning.why_not(x):
+    if _in_torch(x):
         return rms_norm_reference(x, weight, eps, weight_offset=weight_offset, cast=cast).contiguous()
     y = x.new_empty(x.shape)
     _queue(_rows(x), None, weight, y, None, (eps, weight_offset, cast, True, batch_invariant))
@@ -81,7 +81,7 @@ def _add_rms_norm(
     batch_invariant: bool,
 ) -> tuple[Tensor, Tensor]:
     check_arguments(x, residual, weight, eps, weight_offset, cast)
-    if planning.why_not(x):
+    if _in_torch(x):
         y, s = add_rms_norm_reference(
             x, residual, weight, eps, round_sum=round_sum, weight_offset=weight_offset, cast=cast
         )
@@ -95,7 +95,7 @@ def _rms_norm_(
     x: Tensor, weight: Tensor | None, eps: float, weight_offset: float, cast: str, batch_invariant: bool
 ) -> None:
     check_arguments(x, None, weight, eps, weight_offset, cast)
-    if planning.why_not(x):
+    if _in_torch(x):
         x.copy_(rms_norm_reference(x, weight, eps, weight_offset=weight_offset, cast=cast))
         return
     check_writable("x", x)
@@ -113,7 +113,7 @@ def _add_rms_norm_(
     batch_invariant: bool,
 ) -> None:
     check_arguments(x, residual, weight, eps, weight_offset, cast)
-    if planning.why_not(x):
+    if _in_torch(x):
         y, s = add_rms_norm_reference(
             x, residual, weight, eps, round_sum=round_sum, weight_offset=weight_offset, cast=cast
         )
@@ -123,6 +123,11 @@ def _add_rms_norm_(
     check_writable("x", x)
     check_writable("residual", residual)
     _queue(x, residual, weight, x, residual, (eps, weight_offset, cast, round_sum, batch_invariant))
+
+
+def _in_torch(x: Tensor) -> bool:
+    # a compiler can't see into the interpreter
+    return launching.interpreting() or planning.why_not(x) is not None
 
 
 def _rows(t: Tensor) -> Tensor:
@@ -140,11 +145,10 @@ def _queue(
     plain = replace(facts, capability=min(facts.capability, 89))
     m, strides, vector = planning.layout(x, (residual, y, s))
     rows = m if isinstance(m, int) else None
+    d = int(x.shape[-1])  # a compile-time constant of the kernel, whatever dynamic=True made of it
     dtype = None if weight is None else weight.dtype
-    # Base pointers are unknown while tracing: 16-byte accesses would be a promise nobody keeps, unless x is a whole buffer.
-    variant = planning.variant_of(
-        rows, x.shape[-1], x.dtype, dtype, plain, flags, fused=residual is not None, vector=vector
-    )
+    # Base pointers are unknown while tracing. Triton, not this choice, decides from each pointer whether accesses are wide.
+    variant = planning.variant_of(rows, d, x.dtype, dtype, plain, flags, fused=residual is not None, vector=vector)
     unit = 16 // x.element_size() if vector else 1
     tensors = [x if t is None else t for t in (x, residual, weight, y, s)]
     kernel = torch.library.wrap_triton(getattr(rmsnorm_triton, variant.launch.kernel))

@@ -150,7 +150,9 @@ def test_without_torch_the_error_says_how_to_get_it():
 
 def run(code):
     environment = {"PATH": "/usr/bin:/bin", "HOME": "/tmp"}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -171,6 +173,8 @@ def test_the_advice_for_thor_names_the_variable():
     assert "13.0" in advice
     assert support.triton_advice(110, (13, 0)) is None
     assert support.triton_advice(87, (12, 8)) is None
-    error = support.explain_compile_error(RuntimeError("ptxas fatal : Value 'sm_110a' is not defined for option 'gpu-name'"), 110)
+    error = support.explain_compile_error(
+        RuntimeError("ptxas fatal : Value 'sm_110a' is not defined for option 'gpu-name'"), 110
+    )
     assert isinstance(error, BackendUnavailableError)
     assert "TRITON_PTXAS_PATH" in str(error)

@@ -45,7 +45,12 @@ def test_every_layout_gives_the_dense_result(device):
                 check(y, truth(x, w, residual=r))
 
 
-@settings(max_examples=40 if ON_GPU else 12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True)
+@settings(
+    max_examples=40 if ON_GPU else 12,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
+)
 @given(data=st.data())
 def test_any_strided_view(device, data):
     d = data.draw(st.integers(1, 70))

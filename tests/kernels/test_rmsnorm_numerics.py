@@ -14,7 +14,33 @@ from tests.kernels.oracle import check, rows_like, truth, ulps
 ON_GPU = torch.cuda.is_available()
 HALF = (torch.bfloat16, torch.float16)
 DTYPES = (*HALF, torch.float32)
-WIDTHS = (1, 64, 96, 127, 128, 256, 384, 512, 768, 1000, 1024, 1536, 2048, 3072, 4096, 5120, 7168, 8192, 11008, 16384, 16385, 32768, 65536, 65537, 131072)
+WIDTHS = (
+    1,
+    64,
+    96,
+    127,
+    128,
+    256,
+    384,
+    512,
+    768,
+    1000,
+    1024,
+    1536,
+    2048,
+    3072,
+    4096,
+    5120,
+    7168,
+    8192,
+    11008,
+    16384,
+    16385,
+    32768,
+    65536,
+    65537,
+    131072,
+)
 COUNTS = (1, 2, 3, 7, 16, 17, 33, 255, 4099)
 CUT_WIDTHS = (1, 64, 127, 384, 1000, 4096, 16385, 65537)
 CUT_COUNTS = (1, 3, 17)
@@ -167,6 +193,12 @@ def test_batch_invariant_bits_do_not_depend_on_the_number_of_rows(device, d):
 @pytest.mark.parametrize("d", (256, 1000, 4096, 16384))
 def test_counts_on_both_sides_of_every_threshold(device, d):
     facts = rmsnorm_config.device_facts(0)
-    for m in (rmsnorm_config.FEW, rmsnorm_config.FEW + 1, 4 * facts.sm_count - 1, 4 * facts.sm_count, 4 * facts.sm_count + 1):
+    for m in (
+        rmsnorm_config.FEW,
+        rmsnorm_config.FEW + 1,
+        4 * facts.sm_count - 1,
+        4 * facts.sm_count,
+        4 * facts.sm_count + 1,
+    ):
         x, w = rows_like((m, d), torch.bfloat16, device), weights(d, "same", torch.bfloat16, device)
         check(rms_norm(x, w), truth(x, w))
