@@ -181,28 +181,29 @@ def _measure(
     quiet: bool,
     as_json: bool,
 ) -> int:
-    from robot_perf.analyze.document import deadline_document
+    from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
-    from robot_perf.cli.progress import progress
+    from robot_perf.cli.progress import Watcher, console
     from robot_perf.render import text
     from robot_perf.tasks.deadline import prepare, run_deadline
 
     prepared = prepare(request)
-    if not quiet and not as_json:
-        typer.echo(text.plan_line(prepared.loop, prepared.budget, planned=prepared.planned))
-    with progress(show=not quiet and not as_json and sys.stderr.isatty()) as look:
-        run, path = run_deadline(prepared, look)
+    talk = not quiet and not as_json
+    with Watcher(opening=talk, bar=talk and sys.stderr.isatty()) as watcher:
+        run, path = run_deadline(prepared, watcher.look)
     verdict = judge(run)
     if junit is not None:
         from robot_perf.render.junit import junit_xml
 
         write_output(junit, junit_xml([(path.name, run)], inconclusive_is=inconclusive_is), force=request.force)
     if as_json:
+        from robot_perf.analyze.document import deadline_document
+
         emit_json(deadline_document(run) | {"run": str(path)})
     elif quiet:
         typer.echo(text.verdict_line(verdict))
     else:
-        typer.echo(text.deadline_report(run, saved=str(path)))
+        console().print(text.result_text(run, summarize(run), verdict, saved=path), soft_wrap=True)
     if github:
         from robot_perf.render.github import annotations
 

@@ -1,55 +1,108 @@
-"""The progress line of a running measurement, on stderr, from outside the worker."""
+"""A running measurement on a terminal, from outside the worker: the opening lines once, then the progress line."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 from robot_perf.units import format_duration, format_ms
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from robot_perf.run.stepmap import StepMap
     from robot_perf.tasks.live import Live
 
 _LOOK_S = 0.5
 
 
-@contextmanager
-def progress(*, show: bool) -> Iterator[Callable[[StepMap], None] | None]:
-    """A callback for the conductor that redraws at most twice a second; None where nothing is to be shown."""
-    if not show:
-        yield None
-        return
+def console() -> Console:
+    """stdout: colour on a terminal that wants it (NO_COLOR is obeyed), plain text elsewhere."""
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-    from robot_perf.tasks.live import LiveView
+    return Console(highlight=False, emoji=False, markup=False)
 
-    view, last = LiveView(), [0.0]
-    bar = Progress(
-        TextColumn("{task.description:<10}"),
-        BarColumn(30),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[figures]}"),
-        console=Console(stderr=True),
-        transient=True,
-        auto_refresh=False,
-    )
-    with bar:
-        task = bar.add_task("starting", total=None, figures="")
 
-        def look(stepmap: StepMap) -> None:
-            if time.monotonic() - last[0] < _LOOK_S:
-                return
-            last[0] = time.monotonic()
-            live = view.look(stepmap)
-            total = live.scheduled if live.phase == "measuring" else None
-            bar.update(task, description=live.phase, total=total, completed=live.reached, figures=figures(live))
-            bar.refresh()
+class Watcher:
+    """`look` is the conductor's callback. It prints the opening lines when the policy is loaded and redraws at most twice a second."""
 
-        yield look
+    def __init__(self, *, opening: bool, bar: bool) -> None:
+        self._opening, self._show_bar = opening, bar
+        self._bar: Any = None
+        self._task: Any = None
+        self._view: Any = None
+        self._last = 0.0
+        self._remarks: int | None = None
+
+    def __enter__(self) -> Watcher:
+        if self._opening:
+            from robot_perf.tasks.doctor import examine
+
+            # Before the worker starts: reading the machine is no work to do beside a measurement.
+            self._remarks = examine().remarks
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def look(self, stepmap: StepMap) -> None:
+        """One look at the live map."""
+        from robot_perf.run.stepmap import Phase, Word
+
+        if stepmap[Word.PHASE] < Phase.LOADED:
+            return
+        if self._opening and stepmap.report.get("policy"):
+            self._opening = False
+            self._print_opening(stepmap)
+        if self._show_bar and time.monotonic() - self._last >= _LOOK_S:
+            self._last = time.monotonic()
+            self._draw(stepmap)
+
+    def _print_opening(self, stepmap: StepMap) -> None:
+        from robot_perf.render.lines import join
+        from robot_perf.render.parts.opening import opening_lines
+        from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json
+
+        request, report = stepmap.request, stepmap.report
+        lines = opening_lines(
+            policy=from_json(PolicySpec, report["policy"]),
+            backend=request["backend"],
+            loop=from_json(LoopSpec, request["loop"]),
+            budget=from_json(Budget, request["budget"]),
+            planned=request.get("planned", False),
+            host=request.get("host", {}),
+            facts=report.get("backend_facts"),
+            doctor_notes=self._remarks,
+        )
+        console().print(join([*lines, ""]), soft_wrap=True)
+
+    def _draw(self, stepmap: StepMap) -> None:
+        if self._bar is None:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            from robot_perf.tasks.live import LiveView
+
+            self._view = LiveView()
+            self._bar = Progress(
+                TextColumn("{task.description:<10}"),
+                BarColumn(24),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[figures]}"),
+                console=Console(stderr=True),
+                transient=True,
+                auto_refresh=False,
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("", total=None, figures="")
+        live = self._view.look(stepmap)
+        total = live.scheduled if live.phase == "measuring" else None
+        self._bar.update(self._task, description=live.phase, total=total, completed=live.reached, figures=figures(live))
+        self._bar.refresh()
 
 
 def figures(live: Live) -> str:
