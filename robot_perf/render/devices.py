@@ -139,23 +139,20 @@ def probe_text(probe: ProbeReport, device: DeviceSpec | None) -> str:
     lines = [head, grid(("  probe", "dtype", "spec", "reached", "range", "share of spec"), rows, left=(0, 1))]
     lines += _flags(probe, device)
     lines += [f"  skipped    {clean(k)}: {clean(v)}" for k, v in probe.skipped.items()]
-    lines += [f"  {k.replace('_', ' '):<11}{clean(v)}" for k, v in probe.conditions.items()]
+    width = max((len(k) for k in probe.conditions), default=0) + 2
+    lines += [f"  {k.replace('_', ' '):<{width}}{clean(v)}" for k, v in probe.conditions.items()]
     return "\n".join(lines)
 
 
 def probe_markdown(probe: ProbeReport, device: DeviceSpec | None) -> str:
     """The same as a markdown page, to be committed beside the JSON."""
     name = clean(probe.device)
-    lines = [f"# Probe of {_cell(name)}", ""]
+    lines = [f"# Probe of {_cell(clean(probe.device))}", ""]
     lines += [
-        f"Spec is the vendor's figure ({device.name if device else 'none known'}) and the only bound; reached is what this",
-        "",
-    ]
-    lines[-2:] = [
-        f"Spec is the table's row `{device.name}`, the only bound. Reached is this probe's median: an achievable line, named by"
+        f"Spec is the table's row `{device.name}`, the only bound. Reached is this probe's median: an achievable line, named"
         if device
-        else "This device is not in the table, so there is no spec column. Reached is this probe's median, named by",
-        "kind. What a policy achieves is a third number, printed by `robot-perf ceiling --run`; the three are never mixed.",
+        else "This device is not in the table, so there is no spec column. Reached is this probe's median, an achievable line, named",
+        "by kind. What a policy achieves is a third number, printed by `robot-perf ceiling --run`; the three are never mixed.",
         "",
         "| probe | dtype | spec | reached | range | share of spec | detail |",
         "|---|---|---|---|---|---|---|",
@@ -163,6 +160,10 @@ def probe_markdown(probe: ProbeReport, device: DeviceSpec | None) -> str:
     for row, reading in zip(_probe_rows(probe, device), probe.readings, strict=True):
         lines.append("| " + " | ".join(_cell(c) for c in (*row, reading.detail)) + " |")
     lines.append("")
+    if probe.l2_bytes:
+        lines.append(
+            f"- last-level cache: {probe.l2_bytes / 2**20:g} MiB; every bandwidth probe works on at least 4 times that"
+        )
     lines += [f"- {_cell(flag.strip())}" for flag in _flags(probe, device)]
     lines += [f"- skipped {_cell(k)}: {_cell(v)}" for k, v in probe.skipped.items()]
     lines += [f"- {k.replace('_', ' ')}: {_cell(v)}" for k, v in probe.conditions.items()]
