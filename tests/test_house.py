@@ -43,12 +43,12 @@ def test_setup_cfg_has_no_dash():
 
 def loaded_modules(code: str, *arguments: str) -> set[str]:
     """Top-level modules that a fresh interpreter holds after `code`."""
-    script = f"{code}\nimport sys\nprint('\\n'.join(sorted({{m.split('.')[0] for m in sys.modules}})))"
+    script = f"{code}\nimport sys\nprint('\\n'.join(sorted({{m.split('.')[0] for m in sys.modules}})), file=sys.stderr)"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ROBOT_PERF")}
     result = subprocess.run(
         [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
     )
-    return set(result.stdout.split())
+    return set(result.stderr.split())
 
 
 HEAVY = {"numpy", "scipy", "pyarrow", "torch", "onnx", "onnxruntime", "triton", "tensorrt", "rclpy", "plotly", "matplotlib", "pandas"}

@@ -42,7 +42,11 @@ def parse_shapes(values: list[str] | None) -> dict[str, tuple[int, ...]]:
     for key, text in parse_pairs("--shape", values):
         parts = [part.strip() for part in text.replace("x", ",").split(",")]
         if not all(part.isdecimal() and 0 < int(part) <= 2**31 for part in parts):
-            raise UsageError(f"--shape {key}={text} is not a list of sizes", why="Allowed: whole numbers above 0.", do=f"Write for example --shape {key}=1,48.")
+            raise UsageError(
+                f"--shape {key}={text} is not a list of sizes",
+                why="Allowed: whole numbers above 0.",
+                do=f"Write for example --shape {key}=1,48.",
+            )
         shapes[key] = tuple(int(part) for part in parts)
     return shapes
 

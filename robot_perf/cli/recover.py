@@ -13,7 +13,8 @@ from robot_perf.errors import ExitCode
 
 def command(
     source: Annotated[
-        Path | None, typer.Argument(help="A step map, or the Run it was to become. Without it: list.", show_default=False)
+        Path | None,
+        typer.Argument(help="A step map, or the Run it was to become. Without it: list.", show_default=False),
     ] = None,
     output: Output = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the map where it is.")] = False,

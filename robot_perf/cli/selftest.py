@@ -19,7 +19,9 @@ def command(
     from robot_perf.tasks.selftest import Reading, selftest
 
     def show(reading: Reading) -> None:
-        typer.echo(f"{'ok  ' if reading.holds else 'FAIL'}  {reading.name}: {reading.read}   expected {reading.expected}   n {reading.n:,}")
+        typer.echo(
+            f"{'ok  ' if reading.holds else 'FAIL'}  {reading.name}: {reading.read}   expected {reading.expected}   n {reading.n:,}"
+        )
 
     readings = selftest(quick=quick, on_reading=None if json else show)
     if json:

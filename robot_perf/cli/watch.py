@@ -14,7 +14,10 @@ from robot_perf.errors import UsageError
 
 def command(
     source: Annotated[
-        Path | None, typer.Argument(help="A step map, or the Run it will become; without it the newest live one.", show_default=False)
+        Path | None,
+        typer.Argument(
+            help="A step map, or the Run it will become; without it the newest live one.", show_default=False
+        ),
     ] = None,
     interval: Annotated[float, typer.Option(help="Seconds between looks.")] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="One look, then exit.")] = False,
@@ -33,7 +36,9 @@ def command(
     if path is None:
         live_maps = [e.path for e in find_maps() if e.live]
         if not live_maps:
-            raise UsageError("nothing is being measured on this machine", do="Start one: robot-perf deadline mlp --rate 50")
+            raise UsageError(
+                "nothing is being measured on this machine", do="Start one: robot-perf deadline mlp --rate 50"
+            )
         path = live_maps[0]
     elif path.suffix == ".parquet":
         path = path.with_suffix(".map")
