@@ -6,13 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from robot_perf.errors import RunFileError
 from robot_perf.run.model import Run
 
-__all__ = ["check_request", "mapping", "sequence"]
+__all__ = ["check_run", "mapping", "sequence"]
 
 _LONGEST_NS = 10**17  # three years: sums of such durations still fit an int64
 _MOST_STEPS = 10**9
+_LATEST_NS = 2**60  # 36 years after the host's start
 
 
 def mapping(run: Run, key: str) -> Mapping[str, Any]:
@@ -35,15 +38,38 @@ def sequence(run: Run, key: str) -> Sequence[Any]:
     return value
 
 
-def check_request(run: Run) -> None:
-    """Raises RunFileError where loop or budget hold what no run can have asked for."""
-    loop, budget = run.loop, run.budget
+def check_run(run: Run) -> None:
+    """Raises RunFileError where a Run holds what no run can have asked for or recorded."""
+    _check_stamps(run)
+    _check_request(run)
+
+
+def _check_stamps(run: Run) -> None:
+    """What is left can be added and subtracted in an int64; whether it makes sense is the verdict's business."""
+    for name in ("step", "release_ns", "wake_ns", "start_ns", "end_ns"):
+        column = run.columns[name]
+        limit = _MOST_STEPS if name == "step" else _LATEST_NS
+        bad = np.flatnonzero((column > limit) | (column < -limit))
+        if len(bad):
+            raise RunFileError(
+                f"the Run's column {name} is damaged",
+                why=f"Row {bad[0]} holds {column[bad[0]]:,}; allowed: up to {limit:,} either way.",
+            )
+
+
+def _check_request(run: Run) -> None:
+    try:
+        loop, budget = run.loop, run.budget
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        detail = f"{type(error).__name__}: {error}"
+        raise RunFileError("the Run's conditions loop or budget are damaged", detail=detail) from None
     _whole("loop.period_ns", loop.period_ns, 0, _LONGEST_NS)
     _whole("loop.deadline_ns", loop.deadline_ns, 0, _LONGEST_NS)
     _whole("loop.steps", loop.steps, 0, _MOST_STEPS)
     if loop.overrun not in ("skip", "queue"):
         raise _damaged("loop.overrun", loop.overrun, "skip or queue")
-    if loop.steps * max(loop.period_ns, 1) > 2**62:
+    furthest = max(loop.steps, int(np.abs(run.columns["step"]).max()) if len(run.columns["step"]) else 0)
+    if furthest * max(loop.period_ns, 1) > _LATEST_NS:
         raise _damaged("loop.steps", loop.steps, "fewer at this period")
     _share("budget.miss_rate", budget.miss_rate)
     _share("budget.confidence", budget.confidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from robot_perf.analyze.distribution import distribution
@@ -38,8 +39,17 @@ def deadline_document(run: Run) -> dict[str, Any]:
     }
     for key, values in metrics.items():
         document[key], document[f"{key}_reason"] = _percentiles(values)
-    document["conditions"] = to_json(dict(run.conditions))
+    document["conditions"] = _finite(to_json(dict(run.conditions)))
     return document
+
+
+def _finite(value: Any) -> Any:
+    """Conditions as JSON can hold them: a float that isn't finite (only a hand-made file has one) is null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return [_finite(item) for item in value] if isinstance(value, list) else value
 
 
 def _percentiles(d: Distribution) -> tuple[dict[str, float | None], dict[str, str]]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from robot_perf.analyze.conditions import check_request, mapping
+from robot_perf.analyze.conditions import check_run, mapping
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 
@@ -160,7 +160,7 @@ def timeline(run: Run) -> Timeline:
     Rows missing at the end are skipped releases when the run is complete; an interrupted run is counted up to the last
     release it reached. Rows off the scheduled range or repeated are left out here and make the verdict INVALID.
     """
-    check_request(run)
+    check_run(run)
     columns, loop = run.columns, run.loop
     inside = (columns["step"] >= 0) & (columns["step"] < run.scheduled)
     step, first = np.unique(columns["step"][inside], return_index=True)

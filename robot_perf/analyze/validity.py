@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from robot_perf.analyze.conditions import mapping, sequence
+from robot_perf.analyze.conditions import check_run, mapping, sequence
 from robot_perf.errors import RunFileError
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
@@ -21,6 +21,7 @@ _SUSTAINED = 3  # intervals in a row: a step shows in one, a preempted reading i
 
 def invalid_reasons(run: Run) -> tuple[str, ...]:
     """All reasons: an early end, the recorder's own, what the rows show; empty for a run that can be trusted."""
+    check_run(run)
     reasons = [str(reason) for reason in sequence(run, "invalid")]
     reasons = [*_interrupted(run), *(r for r in reasons if r not in str(run.conditions["state"]))]
     reasons += [*_negative(run), *_inconsistent(run), *_gaps(run)]
@@ -79,7 +80,7 @@ def _inconsistent(run: Run) -> Iterator[str]:
         yield "the step numbers do not rise from row to row"
     executed = run.conditions.get("executed")
     seen = int(np.count_nonzero((steps >= 0) & (run.columns["end_ns"] != NOT_MEASURED)))
-    if executed is not None and executed != seen:
+    if isinstance(executed, int) and executed != seen:
         yield f"the recorder counted {format_count(executed)} executed steps and the Run holds {format_count(seen)}"
     if run.loop.period_ns == 0 or run.loop.shape != "absolute" or not len(steps):
         return
@@ -121,10 +122,17 @@ def _gaps(run: Run) -> Iterator[str]:
 
 
 def _clock_samples(run: Run) -> Sequence[Sequence[int]]:
-    samples = mapping(run, "clock").get("samples") or ()
-    if any(not isinstance(s, (list, tuple)) or [type(v) for v in s] != [int, int] for s in samples):
+    samples = mapping(run, "clock").get("samples")
+    if samples is None:
+        return ()
+    if not isinstance(samples, (list, tuple)) or not all(_is_pair(sample) for sample in samples):
         raise RunFileError("the Run's condition clock.samples is damaged", why="Allowed: pairs of whole nanoseconds.")
-    return typing.cast(Sequence[Sequence[int]], samples)
+    return samples
+
+
+def _is_pair(sample: object) -> bool:
+    whole = isinstance(sample, (list, tuple)) and len(sample) == 2 and all(type(v) is int for v in sample)
+    return whole and all(abs(v) < 2**62 for v in typing.cast(Sequence[int], sample))
 
 
 def clock_anomaly(samples: Sequence[Sequence[int]]) -> str | None:
