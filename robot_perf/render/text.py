@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.text import Text
 
@@ -13,7 +14,7 @@ from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.analyze.verdict import judge
 from robot_perf.render.lines import LABEL, clean, join, labelled, pad
 from robot_perf.render.parts.graphs import DEADLINE, LATE, LOST, ON_TIME, histogram, timeline_marks
-from robot_perf.render.parts.opening import opening_of, plan_words
+from robot_perf.render.parts.opening import opening_lines, opening_of, plan_words
 from robot_perf.render.parts.table import metric_table
 from robot_perf.render.parts.verdict import headline, verdict_lines
 from robot_perf.render.parts.words import context_pairs
@@ -21,7 +22,7 @@ from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec
 from robot_perf.units import format_duration
 
-__all__ = ["MAX_WIDTH", "deadline_report", "deadline_text", "plan_line", "result_text", "verdict_line"]
+__all__ = ["MAX_WIDTH", "deadline_report", "deadline_text", "opening_text", "plan_line", "result_text", "verdict_line"]
 
 MAX_WIDTH = 100
 
@@ -32,6 +33,11 @@ def deadline_report(
     """The whole report as plain text, without colour."""
     verdict = judge(run) if run.loop.period_ns else None
     return deadline_text(run, summarize(run), verdict, width=width, saved=saved, doctor_notes=doctor_notes).plain
+
+
+def opening_text(**given: Any) -> Text:
+    """What runs, for how long, on what machine: before it starts. Keywords are those of `parts.opening.opening_lines`."""
+    return join(opening_lines(**given))
 
 
 def plan_line(loop: LoopSpec, budget: Budget, *, planned: bool, width: int = MAX_WIDTH) -> str:

@@ -154,7 +154,8 @@ def _evaluate(tree: Tree, c: Comparison) -> Answer:
 def _compare(figure: LatencyContrast, operator: str, amount: str) -> Answer:
     """Whether the whole interval of B - A lies beyond the limit (true), short of it (false), or neither."""
     if figure.a_ns is None:
-        return None  # A's own percentile is a skipped release, or not estimable
+        # nothing was estimable; or A's percentile is a skipped release, and any finite one of B lies below it
+        return None if figure.b_ns is None else operator in ("<", "<=")
     limit: float | Fraction = _limit_ns(amount, figure.a_ns)
     # an end of the interval that is no number lies on a skipped release; where B's own value does, both ends may
     below = math.inf if figure.b_ns is None else -math.inf
