@@ -65,7 +65,7 @@ def conclude_counters(context: Context, unanswered: list[Finding]) -> Diagnosis:
         None,
         names,
         fixes.gpu(context, [k for k, _ in ordered[:1]]),
-        "predict first: --predict FLOP,BYTES,DTYPE",
+        "predict first, then compare: --predict PATTERN@linear=ROWSxINNERxOUTER,dtype=bf16",
     )
     headline = f"{primary} limits the kernels ({100 * share:.0f} % of {format_duration(total)}; one by one, replayed: no latency of a step)"
     return Diagnosis(primary, headline, (*others, finding), counts, {"total_ns": total, "by_class": shares}, "", (), context.classes, tuple(cant), (), notes, profile.header.source)  # fmt: skip

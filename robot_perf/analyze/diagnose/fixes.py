@@ -12,7 +12,8 @@ CONFIRM_STEP = (
 
 
 def _amount(context: Context, share: float) -> str:
-    return format_duration(share / 100 * float(context.step["window_median_ns"]))
+    """The share as a duration: "547 us a step", or of the capture where no steps are marked."""
+    return f"{format_duration(share / 100 * float(context.step['window_median_ns']))} a {context.unit}"
 
 
 def launch(context: Context, share: float) -> tuple[Fix, ...]:
@@ -21,18 +22,18 @@ def launch(context: Context, share: float) -> tuple[Fix, ...]:
     amount = _amount(context, share)
     item = Fix(
         "take work off the host inside the step: preallocate inputs and outputs, drop conversions, loops and logging",
-        f"part of {amount} a step",
+        f"part of {amount}",
         "code changes",
     )
     if step.get("graph_launches_per_step") and (step.get("launches_per_step") or 0) <= 1:
         return (
-            Fix("shorten the host work before and after the graph launch: copy into preallocated pinned buffers, wait once, return a view", f"at most {amount} a step", "code changes"),
+            Fix("shorten the host work before and after the graph launch: copy into preallocated pinned buffers, wait once, return a view", f"at most {amount}", "code changes"),
             Fix("start the step earlier than its release where the observation allows it", "hides the host part behind the wait", "an observation older by as much"),
         )  # fmt: skip
     launches = step.get("launches_per_step") or 0
     return (
         Fix(
-            f"CUDA graph: one launch instead of {launches:.0f}", f"at most {amount} a step",
+            f"CUDA graph: one launch instead of {launches:.0f}", f"at most {amount}",
             "fixed shapes and addresses, memory of its own pool, capture at start-up, no host decision inside the step",
             "robot-perf bench POLICY --backends eager,cuda_graph --rates HZ",
         ),
@@ -47,7 +48,7 @@ def launch(context: Context, share: float) -> tuple[Fix, ...]:
 def sync(context: Context, share: float) -> tuple[Fix, ...]:
     """Fixes of synchronising calls."""
     return (
-        Fix("keep the value on the device: no .item(), .cpu(), .tolist(), bool(tensor) or nonzero() inside the step", f"at most {_amount(context, share)} a step", "branches become masks or torch.where"),
+        Fix("keep the value on the device: no .item(), .cpu(), .tolist(), bool(tensor) or nonzero() inside the step", f"at most {_amount(context, share)}", "branches become masks or torch.where"),
         Fix("wait once, at the end of the step, on one event", "the host launches ahead while the device works", "the action is read in one place"),
     )  # fmt: skip
 
@@ -56,8 +57,8 @@ def stage(context: Context, share: float) -> tuple[Fix, ...]:
     """Fixes of a host stage."""
     amount = _amount(context, share)
     return (
-        Fix("move the stage out of the step: run it while the device computes the step before, in another thread or process", f"up to {amount} a step", "one step of added age of its input"),
-        Fix("do the stage on the device (resize, normalise, decode there)", f"part of {amount} a step", "device memory and kernels; copies shrink as raw bytes are sent"),
+        Fix("move the stage out of the step: run it while the device computes the step before, in another thread or process", f"up to {amount}", "one step of added age of its input"),
+        Fix("do the stage on the device (resize, normalise, decode there)", f"part of {amount}", "device memory and kernels; copies shrink as raw bytes are sent"),
     )  # fmt: skip
 
 
@@ -65,28 +66,29 @@ def transfer(context: Context, share: float) -> tuple[Fix, ...]:
     """Fixes of exposed copies: pageable first, then overlap, then fewer bytes (V6)."""
     amount = _amount(context, share)
     fixes = []
-    if any(c["host_memory"] == "pageable" for c in context.copies):
+    pageable = sum(c["copy_ns"] for c in context.copies if c["host_memory"] == "pageable")
+    if pageable * 10 >= sum(c["copy_ns"] for c in context.copies):
         fixes.append(
-            Fix("pinned host memory: copy the observation once into a preallocated pinned buffer, then non_blocking=True", f"part of {amount} a step; the copy no longer blocks its caller", "page-locked memory of the observation's size")
+            Fix("pinned host memory: copy the observation once into a preallocated pinned buffer, then non_blocking=True", f"part of {amount}; the copy no longer blocks its caller", "page-locked memory of the observation's size")
         )  # fmt: skip
     return (
         *fixes,
         Fix("fewer bytes: send uint8 and convert on the device, crop or downscale first", f"proportional to the bytes, of {amount}", "a kernel on the device"),
-        Fix("overlap the copy with the computation of the step before, on a second stream", f"up to {amount} a step", "double buffers, one step of added age"),
+        Fix("overlap the copy with the computation of the step before, on a second stream", f"up to {amount}", "double buffers, one step of added age"),
     )  # fmt: skip
 
 
 def communication(context: Context, share: float) -> tuple[Fix, ...]:
     """Fixes of exposed collectives."""
     return (
-        Fix("run the policy on one device if it fits its memory", f"{_amount(context, share)} a step", "memory"),
+        Fix("run the policy on one device if it fits its memory", f"{_amount(context, share)}", "memory"),
         Fix("overlap collectives with computation; fewer, larger ones", f"part of {_amount(context, share)}", "buffers"),
     )  # fmt: skip
 
 
 def dependency(context: Context, share: float) -> tuple[Fix, ...]:
     """Fixes of queued idle time."""
-    return (Fix("fewer, larger kernels (fusion): each boundary between dependent kernels idles for about a microsecond", f"at most {_amount(context, share)} a step", "a compiler or a kernel of one's own"),)  # fmt: skip
+    return (Fix("fewer, larger kernels (fusion): each boundary between dependent kernels idles for about a microsecond", f"at most {_amount(context, share)}", "a compiler or a kernel of one's own"),)  # fmt: skip
 
 
 def gpu(context: Context, labels: list[str]) -> tuple[Fix, ...]:

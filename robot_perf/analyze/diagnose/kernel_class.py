@@ -109,12 +109,15 @@ def kernel_classes(
         stalls = profile.stalls[i] if profile.stalls else None
         facts = profile.device(row["device"] or 0)
         sms = (facts.sm_count if facts else None) or (device.sm_count if device else None)
-        found.append(_one(table.text("name", i), row, sms, verdict, stalls, limits, probed_bytes_s))
+        found.append(
+            _one(table.text("name", i), table.text("nvtx", i), row, sms, verdict, stalls, limits, probed_bytes_s)
+        )
     return found
 
 
 def _one(
     name: str,
+    mark: str,
     row: dict[str, Any],
     sms: int | None,
     verdict: str | None,
@@ -142,7 +145,7 @@ def _one(
         "sm_count": sms,
         "waves_used": waves,
     }
-    return KernelClass(short_name(name), kind, side, row["dur_ns"], numbers, tuple(notes), source, verdict, done)
+    return KernelClass(short_name(name), kind, side, row["dur_ns"], numbers, tuple(notes), source, verdict, done, mark)
 
 
 def _occupancy(row: Mapping[str, Any], kind: str, limits: Thresholds) -> list[str]:
@@ -156,7 +159,7 @@ def _occupancy(row: Mapping[str, Any], kind: str, limits: Thresholds) -> list[st
         fine = ", no fault at this throughput" if kind in ("high throughput", "compute") else ""
         notes.append(
             f"theoretical occupancy {theoretical:.1f} %"
-            + (f", limited by {names} ({low:.0f} blocks an SM)" if low is not None else "")
+            + (f", limited by {names} ({low:.0f} block{'' if low == 1 else 's'} an SM)" if low is not None else "")
             + fine
         )
     if theoretical is not None and achieved is not None and theoretical - achieved > limits.occupancy_gap:
@@ -172,7 +175,7 @@ def _launch_shape(row: Mapping[str, Any], waves: float | None, sms: int | None) 
     if threads and threads % 32:
         notes.append(f"block of {threads} threads is no multiple of 32")
     if grid and sms and grid < sms:
-        notes.append(f"{grid} blocks for {sms} SMs: {sms - grid} SMs have none")
+        notes.append(f"{grid} block{'' if grid == 1 else 's'} for {sms} SMs: {sms - grid} SMs have none")
     elif grid and sms and grid < 2 * sms:
         notes.append(f"{grid} blocks for {sms} SMs: under two each")
     if waves is not None and waves >= 1 and waves > floor(waves) and 1 / (floor(waves) + 1) >= 0.2:

@@ -57,6 +57,7 @@ class KernelClass:
     source: str = "counters"  # where the waves came from
     tool_verdict: str | None = None
     done: bool = False  # at 90 % of the probed bandwidth or more: only fewer bytes help
+    mark: str = ""  # NVTX range around the launch
 
     @property
     def label(self) -> str:

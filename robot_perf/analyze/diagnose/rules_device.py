@@ -93,7 +93,7 @@ def gpu(context: Context) -> Finding:
     if labels and covered >= 0.5:
         label, part = next(iter(labels.items()))
         reason = f"kernels take {share:.0f} % of the {context.unit}; {label} for {100 * part:.0f} % of the measured kernel time"
-        return Finding("GPU", FOUND, reason, evidence, share, names, fixes.gpu(context, list(labels)), "compare with the prediction: robot-perf diagnose FILE.csv --predict")  # fmt: skip
+        return Finding("GPU", FOUND, reason, evidence, share, names, fixes.gpu(context, list(labels)), "compare with a prediction: --predict PATTERN@linear=ROWSxINNERxOUTER,dtype=bf16")  # fmt: skip
     short = kernels["short_kernel_time_share"]
     reason = f"{GPU_UNMEASURED}: kernels take {share:.0f} % of the {context.unit}"
     if short is not None:

@@ -65,7 +65,7 @@ class Thresholds:
     occupancy_pct: float = 80.0
     occupancy_gap: float = 10.0
     done_fraction: float = 0.90
-    closed_loop_slack: float = 0.02
+    closed_loop_slack: float = 0.05
 
 
 def documented() -> list[tuple[str, object, str]]:
