@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from robot_perf.backends.protocol import Array, Arrays, Runner
-from robot_perf.errors import PolicyError
+from robot_perf.errors import PolicyError, RobotPerfError
 from robot_perf.policies import factory
-from robot_perf.policies.observations import initial_state
+from robot_perf.policies.observations import initial_state, random_array
 from robot_perf.specs import PolicySpec, TensorSpec
 
 
@@ -21,7 +22,27 @@ def load_numpy(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(built.policy, torch.nn.Module):
         raise PolicyError(f"{policy.factory} returned a torch module", do="Run it with --backend eager (or compile).")
-    return FactoryRunner(built)
+    runner = FactoryRunner(built)
+    if not runner.spec.outputs:
+        _try_once(runner)
+    return runner
+
+
+def _try_once(runner: FactoryRunner) -> None:
+    """One call with random inputs, where spec() does not name the outputs: the loop must know them before it starts."""
+    rng = np.random.default_rng(runner.spec.seed)
+    observation = [random_array(rng, runner.spec.inputs[i]) for i in runner.spec.fed]
+    try:
+        runner.step(observation)
+        runner.reset()
+    except RobotPerfError:
+        raise
+    except Exception as error:
+        raise factory.failure(runner.spec, error) from error
+    notes = ["its first call was made while loading, because spec() does not name its outputs"]
+    if not runner.has_reset:
+        notes.append("it has no reset(): whatever that call changed in it stays changed")
+    runner.spec = dataclasses.replace(runner.spec, notes=(*runner.spec.notes, *notes))
 
 
 class FactoryRunner:
@@ -44,6 +65,11 @@ class FactoryRunner:
         self._known = False
         for (name, _), value in zip(self._carried, self._initial, strict=True):
             self._inputs[name] = value
+
+    @property
+    def has_reset(self) -> bool:
+        """True when the object can put itself back."""
+        return callable(self._reset)
 
     def step(self, observation: Arrays) -> Arrays:
         """The answer as a sequence of arrays. Whatever the user's code raises passes through."""
