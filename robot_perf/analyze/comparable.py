@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from robot_perf.run.model import Run
+from robot_perf.units import format_duration
 
 __all__ = ["CHECKED", "NAMED", "Difference", "checked_differences", "named_differences"]
 
@@ -20,7 +21,14 @@ class Difference:
     b: Any
 
     def __str__(self) -> str:
-        return f"{self.field}: {self.a} and {self.b}"
+        return f"{self.field}: {self._words(self.a)} and {self._words(self.b)}"
+
+    def _words(self, value: Any) -> str:
+        if value is None:
+            return "not recorded"
+        if self.field.endswith("_ns") and isinstance(value, int):
+            return format_duration(value)
+        return str(value)
 
 
 def _identity(run: Run) -> Any:

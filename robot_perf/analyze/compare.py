@@ -88,6 +88,7 @@ def compare(
     pair = None
     if same is not None:
         _refuse(*same, allow)
+        _refuse(a, same[0], allow)
         pair = (timeline(same[0]), timeline(same[1]))
     return Comparison(
         latency=_latency("p50", line_a, line_b, pair, confidence),

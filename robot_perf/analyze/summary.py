@@ -59,7 +59,7 @@ def summarize(run: Run) -> Summary:
         longest_miss_run_at=runs.longest_at,
         longest_run_probability=_longest_run_probability(runs, line.releases),
         windows=_windows(run, line, runs),
-        queue=None if overloaded and line.overrun == "queue" else _queue(line),
+        queue=None if overloaded else _queue(line),
         dependence=depends,
         cold_start=cold_start(run),
         outliers=outliers(run),
@@ -96,11 +96,9 @@ def _windows(run: Run, line: Timeline, runs: MissRuns) -> tuple[WindowMisses, ..
 
 
 def _queue(line: Timeline) -> QueueStats | None:
-    """Backlog at each start: releases due and not yet started, that job's own included."""
-    if not line.executed or line.period_ns == 0:
+    """Backlog at each start under `queue`: releases due and not yet started, that job's own included."""
+    if not line.executed or line.period_ns == 0 or line.overrun != "queue":
         return None
     depth: NDArray[np.int64] = line.start_latency_ns // line.period_ns + 1
     deepest = int(np.argmax(depth))
-    if line.overrun != "queue":
-        depth = np.minimum(depth, 1)
     return QueueStats(int(np.count_nonzero(~line.waited)), int(depth[deepest]), int(line.step[deepest]))

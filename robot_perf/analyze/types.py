@@ -202,7 +202,7 @@ class Summary:
     longest_miss_run_at: int | None
     longest_run_probability: float | None
     windows: tuple[WindowMisses, ...]
-    queue: QueueStats | None
+    queue: QueueStats | None  # under the overrun policy `queue`, unless the offered load exceeds capacity
     dependence: Dependence
     cold_start: ColdStart
     outliers: tuple[Outlier, ...]

@@ -97,10 +97,10 @@ def with_condition(run, path, value):
 @pytest.mark.parametrize(
     ("path", "value", "words"),
     [
-        (("loop", "period_ns"), 20 * MS, "loop.period_ns: 10000000 and 20000000"),
+        (("loop", "period_ns"), 20 * MS, "loop.period_ns: 10.00 ms and 20.00 ms"),
         (("loop", "overrun"), "queue", "loop.overrun: skip and queue"),
         (("policy", "name"), "other", "policy: spin and other"),
-        (("host", "cpu_model"), "another CPU", "host.cpu_model: None and another CPU"),
+        (("host", "cpu_model"), "another CPU", "host.cpu_model: not recorded and another CPU"),
     ],
 )
 def test_refused_with_the_field_and_both_values(path, value, words):

@@ -40,7 +40,7 @@ def test_percentiles_carry_their_interval():
 
 def test_skipped_releases_reach_the_response_percentiles_alone():
     summary = summarize(ramp(1000, stall={400: 205 * MS}))  # 20 releases dropped
-    assert (summary.skipped, summary.late, summary.misses) == (20, 1, 21)
+    assert (summary.skipped, summary.late, summary.misses, summary.queue) == (20, 1, 21, None)
     assert (summary.response.n, summary.response.infinite) == (1000, 20)
     p99 = summary.response.quantile("p99")
     assert (p99.value, p99.reason, p99.high) == (None, "skipped", None)
