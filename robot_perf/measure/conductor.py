@@ -205,7 +205,13 @@ class _Conduct:
                 else "",
                 do="See the whole output with --debug." if printed["stderr_tail"].strip() else "",
             )
-        extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": []}
+        extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": [], "notes": []}
+        if printed["stdout_bytes"]:
+            calls = max(1, self.map[Word.COMMITTED])
+            extra["notes"].append(
+                f"the policy printed {printed['stdout_bytes']:,} bytes to stdout, {printed['stdout_bytes'] / calls:.0f} a step: "
+                "printing is inside its response time, and slower on a robot's console"
+            )
         if "failure" in report:
             extra["invalid"].append(f"the policy raised {report['failure']['error']}")
         if self.hung:

@@ -203,13 +203,17 @@ def default_output(policy: str, backend: str, rate_hz: str) -> Path:
 
 def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tuple[Run, Path]:
     """Measures and saves. The Run is saved whatever happened to the worker; a policy that can't be loaded raises."""
+    from robot_perf.policies.rate import check_rate
+
     request = prepared.request
+    rate_checks, rate_words = check_rate(str(request.config) if request.config else None, Fraction(request.rate_hz))
     conditions: dict[str, Any] = {
         "version": __version__,
         "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "argv": sys.argv[1:],
         "rate_hz": request.rate_hz,
-        "rate_checked": "unchecked",
+        "rate_checked": rate_words,
+        "notes": [rate_words] if rate_checks and not all(c.agrees for c in rate_checks) else [],
         "planned": prepared.planned,
         "budget": to_json(prepared.budget),
         "backend": {"name": prepared.backend, "options": request.backend_options},

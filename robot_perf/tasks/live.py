@@ -9,7 +9,7 @@ import numpy as np
 
 from robot_perf.run.stepmap import Phase, StepMap, Word
 
-_PHASES = {
+_PHASES: dict[int, str] = {
     Phase.CREATED: "starting",
     Phase.LOADING: "loading",
     Phase.LOADED: "loaded",
@@ -69,7 +69,7 @@ class LiveView:
         elapsed = self._last_start - self._first_start
         origin = stepmap[Word.ORIGIN]
         return Live(
-            phase=_PHASES.get(Phase(phase) if phase in iter(Phase) else Phase.CREATED, "starting"),
+            phase=_PHASES.get(phase, "starting"),
             reached=reached,
             scheduled=steps,
             executed=executed,
