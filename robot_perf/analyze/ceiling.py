@@ -159,6 +159,6 @@ def _compute_ns(
 ) -> float | None:
     try:
         return flop / peak_of(device, compute, mode) * 1e9
-    except UsageError as error:
-        notes.append(f"compute bound not checked: {error.what}")
+    except UsageError:
+        notes.append(f"compute bound not checked: {compute} peak unknown (--peak {compute}=…)")
         return None

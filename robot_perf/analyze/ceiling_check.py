@@ -53,24 +53,24 @@ def judge_rate(
         return _speculative(rate, ceiling, accepted)
     if batch is not None and batch > 1:
         share = rate / batch / ceiling
-        text = f"aggregate of {batch} streams: {rate / batch:.3g} a stream, {share:.0%} of {ceiling:.3g} steps/s"
+        text = f"aggregate of {batch} streams: {rate / batch:.3g} a stream, {_percent(share)} of {ceiling:.3g} steps/s"
         return RateVerdict("aggregate", share, ceiling, text)
     return _single_stream(rate / ceiling, ceiling, batch, band_text(weight_bits, mixture))
 
 
 def _single_stream(fraction: float, ceiling: float, batch: int | None, band: str) -> RateVerdict:
     if fraction > 1:
-        text = f"{fraction:.0%} of the ceiling: batch? speculative? cached? pruned? wrong device or mode?"
+        text = f"{_percent(fraction)} of the ceiling: batch? speculative? cached? pruned? wrong device or mode?"
         return RateVerdict("above-ceiling", fraction, ceiling, text)
     if batch is None:
         return RateVerdict("refuse", fraction, ceiling, "no batch size: ask for it before comparing")
     if fraction < LOW:
         text = (
-            f"{fraction:.0%} of the ceiling: check that the GPU path was taken (MoE, partial offload and very small, "
+            f"{_percent(fraction)} of the ceiling: check that the GPU path was taken (MoE, partial offload and very small, "
             "launch-bound models reach this honestly)"
         )
         return RateVerdict("suspect-low", fraction, ceiling, text)
-    return RateVerdict("ok", fraction, ceiling, f"{fraction:.0%} of the ceiling{band}")
+    return RateVerdict("ok", fraction, ceiling, f"{_percent(fraction)} of the ceiling{band}")
 
 
 def band_text(weight_bits: float | None, mixture: bool = False) -> str:
@@ -81,7 +81,9 @@ def band_text(weight_bits: float | None, mixture: bool = False) -> str:
         return ""
     else:
         name, band = next(((n, b) for top, n, b in BANDS if weight_bits <= top), (BANDS[-1][1], BANDS[-1][2]))
-    return f"; middle half of published {name} rates {band[0]:.0%} to {band[1]:.0%}, best {band[3]:.0%}"
+    return (
+        f"; middle half of published {name} rates {_percent(band[0])} to {_percent(band[1])}, best {_percent(band[3])}"
+    )
 
 
 def _speculative(rate: float, ceiling: float, accepted: float | None) -> RateVerdict:
@@ -89,5 +91,9 @@ def _speculative(rate: float, ceiling: float, accepted: float | None) -> RateVer
         text = "speculative: accepted tokens per step unknown, not checked"
         return RateVerdict("speculative", None, ceiling, text)
     share = rate / accepted / ceiling
-    text = f"speculative, {accepted:g} accepted: {rate / accepted:.3g} steps/s, {share:.0%} of {ceiling:.3g}"
+    text = f"speculative, {accepted:g} accepted: {rate / accepted:.3g} steps/s, {_percent(share)} of {ceiling:.3g}"
     return RateVerdict("speculative", share, ceiling * accepted, text)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"

@@ -120,5 +120,5 @@ def _phase(
 def _peak(device: DeviceSpec, compute: str, mode: PowerMode | None) -> tuple[float | None, list[str]]:
     try:
         return peak_of(device, compute, mode), []
-    except UsageError as error:
-        return None, [f"compute bound not checked, bytes only: {error.what}"]
+    except UsageError:
+        return None, [f"compute bound not checked, bytes only: {compute} peak unknown (--peak {compute}=…)"]

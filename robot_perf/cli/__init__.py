@@ -10,6 +10,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ceiling": ("robot_perf.cli.ceiling", "Bound on decode and policy rates from a device's bandwidth and peaks."),
     "roofline": ("robot_perf.cli.roofline", "Operational intensity against a device's ridge point."),
     "devices": ("robot_perf.cli.devices", "List, show, detect or probe devices."),
+    "launch": ("robot_perf.cli.launch", "Launch overhead, busy fraction and concurrency as arithmetic."),
+    "profile": ("robot_perf.cli.profile", "Trace a policy at its rate, or print the nsys and ncu lines for it."),
     "diagnose": ("robot_perf.cli.diagnose", "Name what makes steps slow, with evidence, from a profile or a Run."),
     "kernels": ("robot_perf.cli.kernels", "Benchmarks of the kernels that robot-perf ships."),
     "doctor": ("robot_perf.cli.doctor", "What on this machine hurts latency, and the command that mends it."),

@@ -210,7 +210,7 @@ def _assumptions(
     row: PolicyRow, cameras: int | None, text: int | None, steps: int | None, decoded: int | None
 ) -> tuple[str, ...]:
     parts = [("camera views", cameras), ("prompt tokens", text), ("solver steps", steps), ("decoded tokens", decoded)]
-    lines = [", ".join(f"{value} {what}" for what, value in parts if value is not None)]
+    lines = [", ".join(f"{what} {value}" for what, value in parts if value is not None)]
     if row.derived:
         lines.append(f"derived by the catalogue, not printed by an author: {', '.join(row.derived)}")
     if row.looked_up_m:

@@ -146,7 +146,6 @@ def probe_text(probe: ProbeReport, device: DeviceSpec | None) -> str:
 
 def probe_markdown(probe: ProbeReport, device: DeviceSpec | None) -> str:
     """The same as a markdown page, to be committed beside the JSON."""
-    name = clean(probe.device)
     lines = [f"# Probe of {_cell(clean(probe.device))}", ""]
     lines += [
         f"Spec is the table's row `{device.name}`, the only bound. Reached is this probe's median: an achievable line, named"
