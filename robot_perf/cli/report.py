@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from robot_perf.cli.options import Force, Json, check_output, emit_json, write_output
-from robot_perf.errors import UsageError
+from robot_perf.errors import RobotPerfError, UsageError
 
 if TYPE_CHECKING:
     from robot_perf.run.model import Run
@@ -33,6 +34,7 @@ def command(
     force: Force = False,
 ) -> None:
     """Without -o the report is printed. Exit code 0 whatever the verdict says: `deadline` is the command that judges."""
+    from robot_perf.render.parts.checked import check_conditions
     from robot_perf.run.parquet import load
 
     if json and output is not None:
@@ -41,7 +43,12 @@ def command(
         _check(output, png=png, force=force)
     elif png:
         raise UsageError("--png needs -o FILE.md", why="The PNG lies beside the markdown file that shows it.")
-    loaded = [(str(path), load(path)) for path in runs]
+    loaded = []
+    for path in runs:
+        run = load(path)
+        with _naming(path):
+            check_conditions(run)
+        loaded.append((str(path), run))
     if json:
         emit_json(_document(loaded))
     elif output is None or str(output) == "-":
@@ -67,6 +74,16 @@ def _check(output: Path, *, png: bool, force: bool) -> None:
     check_output(output, force=force)
 
 
+@contextmanager
+def _naming(path: Path | str) -> Iterator[None]:
+    """An error about what is in a file says which file."""
+    try:
+        yield
+    except RobotPerfError as error:
+        error.what = f"{path}: {error.what}"
+        raise
+
+
 def _print(runs: Runs) -> None:
     from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
@@ -77,8 +94,10 @@ def _print(runs: Runs) -> None:
     for i, (path, run) in enumerate(runs):
         if i:
             typer.echo("")
-        verdict = judge(run) if run.loop.period_ns else None
-        show(deadline_text(run, summarize(run), verdict, width=width, saved=path))
+        with _naming(path):
+            verdict = judge(run) if run.loop.period_ns else None
+            text = deadline_text(run, summarize(run), verdict, width=width, saved=path)
+        show(text)
 
 
 def _document(runs: Runs) -> Any:
@@ -86,7 +105,10 @@ def _document(runs: Runs) -> Any:
     from robot_perf.analyze.document import deadline_document
     from robot_perf.run.model import SCHEMA
 
-    documents = [deadline_document(run) | {"run": path} for path, run in runs]
+    documents = []
+    for path, run in runs:
+        with _naming(path):
+            documents.append(deadline_document(run) | {"run": path})
     return documents[0] if len(documents) == 1 else {"schema": SCHEMA, "runs": documents}
 
 

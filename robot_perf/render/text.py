@@ -13,6 +13,7 @@ from robot_perf.analyze.summary import summarize
 from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.analyze.verdict import judge
 from robot_perf.render.lines import LABEL, clean, join, labelled, pad
+from robot_perf.render.parts.checked import check_conditions
 from robot_perf.render.parts.graphs import DEADLINE, LATE, LOST, ON_TIME, histogram, timeline_marks
 from robot_perf.render.parts.opening import opening_lines, opening_of, plan_words
 from robot_perf.render.parts.table import metric_table
@@ -69,6 +70,7 @@ def result_text(
     run: Run, summary: Summary, verdict: Verdict | None, *, width: int = MAX_WIDTH, saved: Path | str | None = None
 ) -> Text:
     """What a measurement ended in: everything below the opening lines and the progress bar."""
+    check_conditions(run)
     width = min(width, MAX_WIDTH)
     lines: list[Text | str] = []
     if verdict is not None:

@@ -12,6 +12,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from robot_perf.render.parts.checked import check_conditions
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 from robot_perf.stats.ranks import two_sided_ranks
@@ -56,6 +57,7 @@ class Curves:
 
 def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
     """The curves of a Run's measured window."""
+    check_conditions(run)
     measured = run.measured
     step, response = measured["step"], measured["end_ns"] - measured["release_ns"]
     reached = run.scheduled if run.conditions["state"] == "complete" else int(step[-1]) + 1 if len(step) else 0
@@ -152,9 +154,8 @@ def _joined(first: Ints, last: Ints, reached: int) -> tuple[Ints, Ints]:
 
 def _lost_runs(run: Run, reached: int) -> tuple[Ints, Ints]:
     """First and last release of each run of releases that never ran to their end."""
-    lost = np.ones(reached, np.bool_)
     step, end = run.columns["step"], run.columns["end_ns"]
-    done = step[(step >= 0) & (step < reached) & (end != NOT_MEASURED)]
-    lost[done] = False
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], lost, [False])).astype(np.int8)))
-    return edges[::2], edges[1::2] - 1
+    done = np.unique(step[(step >= 0) & (step < reached) & (end != NOT_MEASURED)])
+    edges = np.concatenate(([-1], done, [reached]))
+    gaps = np.flatnonzero(np.diff(edges) > 1)
+    return edges[gaps] + 1, edges[gaps + 1] - 1

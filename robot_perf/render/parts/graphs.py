@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
@@ -55,20 +54,16 @@ def timeline_marks(run: Run, cells: int) -> tuple[str, float]:
     Worst first: a release that never ran to its end (skipped or unfinished), a late one, all on time.
     """
     scheduled, columns = run.scheduled, run.columns
+    cells = min(cells, scheduled)
+    if not cells:
+        return "", 1.0
     inside = (columns["step"] >= 0) & (columns["step"] < scheduled)
     step, end = columns["step"][inside], columns["end_ns"][inside]
     finished = end != NOT_MEASURED
-    reached = scheduled if run.conditions["state"] == "complete" else int(step[-1]) + 1 if len(step) else 0
-    state = np.full(scheduled, 3, np.int8)
-    state[:reached] = 2
-    late = end - columns["release_ns"][inside] > run.loop.deadline_ns
-    state[step[finished]] = np.where(late, 1, 0)[finished]
-    cells = min(cells, scheduled)
-    edges = np.linspace(0, scheduled, cells + 1).astype(np.int64)
-    marks = "".join(_mark(state[a:b]) for a, b in itertools.pairwise(edges))
-    return marks, scheduled / cells
-
-
-def _mark(stretch: NDArray[np.int8]) -> str:
-    known = stretch[stretch < 3]
-    return {0: ON_TIME, 1: LATE, 2: LOST}[int(known.max())] if len(known) else " "
+    late = finished & (end - columns["release_ns"][inside] > run.loop.deadline_ns)
+    reached = scheduled if run.conditions["state"] == "complete" else int(step.max(initial=-1)) + 1
+    edges = np.array([scheduled * i // cells for i in range(cells + 1)])
+    due = np.diff(np.minimum(edges, reached))
+    done, too_late = (np.histogram(np.unique(step[rows]), edges)[0] for rows in (finished, late))
+    marks = np.where(due == 0, " ", np.where(done < due, LOST, np.where(too_late > 0, LATE, ON_TIME)))
+    return "".join(marks.tolist()), scheduled / cells

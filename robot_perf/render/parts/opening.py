@@ -9,6 +9,7 @@ from rich.text import Text
 
 from robot_perf.render.cells import percent
 from robot_perf.render.lines import LABEL, clean, hanging, labelled, shorten
+from robot_perf.render.parts.checked import check_conditions
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, TensorSpec
 from robot_perf.units import format_count, format_duration, format_probability
@@ -53,6 +54,7 @@ def opening_lines(
 
 def opening_of(run: Run, *, doctor_notes: int | None = None, width: int = 100) -> list[Text]:
     """The same lines of a saved Run."""
+    check_conditions(run)
     c = run.conditions
     return opening_lines(
         policy=run.policy,

@@ -25,6 +25,7 @@ from robot_perf.render.cells import (
     unit_of,
 )
 from robot_perf.render.lines import clean
+from robot_perf.render.parts.checked import check_conditions
 from robot_perf.render.parts.counts import Pairs, count_pairs
 from robot_perf.render.parts.opening import backend_words, host_words, plan_words, policy_words
 from robot_perf.render.parts.verdict import headline, verdict_pairs
@@ -74,6 +75,7 @@ class Sheet:
 
 def sheet_of(run: Run, file: str = "") -> Sheet:
     """The sheet of a Run. `file` names the Run file in the report."""
+    check_conditions(run)
     summary = summarize(run)
     verdict = judge(run) if run.loop.period_ns else None
     return Sheet(

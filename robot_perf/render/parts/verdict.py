@@ -88,6 +88,8 @@ def bound_words(bound: float, allowed: float, rounding: str) -> str:
 
 def assumption(verdict: Verdict) -> str:
     """Which bursts the bounds count with: assumed, or longer ones that were seen."""
+    if 2 * verdict.misses > verdict.releases:
+        return f"most releases missed, hits in runs of {(verdict.deff + 1) / 2:.3g}"
     seen = verdict.observed_burst
     if seen is not None and seen > verdict.assumed_burst:
         return f"bursts of {seen:.3g} seen"
