@@ -2,7 +2,7 @@
 
 PASS iff the upper bound of the miss rate is within the budget, FAIL iff the lower one is beyond it. Both bounds take
 the overrun, not the miss, as the unit of evidence: k/deff misses of n/deff releases with deff = max(1, 2L - 1), where
-L is the larger of the observed and the assumed number of misses per overrun.
+L is the larger of the observed and the assumed number of misses per overrun (of hits, where most releases miss).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class MissEvidence:
 
 def judge_misses(runs: MissRuns, releases: int, budget: Budget) -> MissEvidence:
     """The miss-rate part of a verdict: pure counts, so that a plan and a simulation judge as a run is judged."""
-    burst = max(budget.assumed_burst, runs.mean_length or 1.0)
+    burst = max(budget.assumed_burst, rarer_run_length(runs, releases))
     deff = design_effect(burst)
     if releases == 0:
         return MissEvidence("INCONCLUSIVE", 0, runs, burst, deff, None, None, None, None, False)
@@ -60,6 +60,19 @@ def judge_misses(runs: MissRuns, releases: int, budget: Budget) -> MissEvidence:
         status = "INCONCLUSIVE"
     clustered = status == "INCONCLUSIVE" and plain_upper <= budget.miss_rate
     return MissEvidence(status, n, runs, burst, deff, upper, lower, plain_upper, plain_lower, clustered)
+
+
+def rarer_run_length(runs: MissRuns, releases: int) -> float:
+    """Mean run length of whichever is rarer, misses or hits: what the bounds take as one observation.
+
+    Where most releases miss, a run of misses is no burst but the rule, and counting it as one observation would leave a
+    loop that missed every single release INCONCLUSIVE. The two-state chain behind deff = 2L - 1 is symmetric in the two.
+    """
+    hits = releases - runs.misses
+    if runs.misses <= hits:
+        return runs.mean_length or 1.0
+    # Between m runs of misses lie m - 1 to m + 1 runs of hits: the fewest give the longest, the careful side.
+    return hits / max(1, runs.runs - 1)
 
 
 def judge(run: Run) -> Verdict:
@@ -151,7 +164,9 @@ def _miss_sentence(evidence: MissEvidence, budget: Budget) -> str:
 def assumption(evidence: MissEvidence, budget: Budget) -> str:
     """What the bounds assume about bursts, in words: part of every verdict's reason."""
     observed, floor = evidence.runs.mean_length, budget.assumed_burst
-    if observed is not None and observed > floor:
+    if 2 * evidence.runs.misses > evidence.releases:
+        text = f"most releases missed, and hits come in runs of {evidence.burst:.3g}"
+    elif observed is not None and observed > floor:
         text = f"assumes {observed:.3g} misses per overrun, as observed"
     else:
         text = f"assumes {floor:g} misses per overrun" if floor > 1 else "assumes independent misses"

@@ -217,3 +217,18 @@ def test_bounds_enclose_the_ratio_and_the_correction_only_widens(miss, assumed):
     assert found.upper >= ratio - 1e-12
     assert found.burst >= assumed
     assert found.deff >= 1
+
+
+def test_a_loop_that_misses_every_release_fails():
+    """One run of misses from end to end is an overload, not one unlucky burst."""
+    budget = Budget(deadline_ns=1, miss_rate=0.01, assumed_burst=2.0)
+    everything = judge_misses(miss_runs(np.ones(60, dtype=bool)), 60, budget)
+    assert (everything.status, everything.burst) == ("FAIL", 2.0)
+    assert everything.lower is not None
+    assert everything.lower > 0.8
+    all_but_one = np.ones(60, dtype=bool)
+    all_but_one[30] = False
+    assert judge_misses(miss_runs(all_but_one), 60, budget).status == "FAIL"
+    # half missed in one block of each stays as uncertain as it is: two runs in all
+    half = judge_misses(miss_runs(np.arange(60) >= 30), 60, budget)
+    assert half.status == "INCONCLUSIVE"
