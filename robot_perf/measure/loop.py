@@ -6,6 +6,7 @@ each late wake-up into a lasting rate error.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from robot_perf.measure.clock import Clock
@@ -23,11 +24,21 @@ class Sink(Protocol):
 
 
 def run_window(
-    loop: LoopSpec, origin_ns: int, step: Step, sink: Sink, clock: Clock, stop: list[bool], *, steps: int | None = None
+    loop: LoopSpec,
+    origin_ns: int,
+    step: Step,
+    sink: Sink,
+    clock: Clock,
+    stop: list[bool],
+    *,
+    steps: int | None = None,
+    before: Callable[[int], bool] | None = None,
 ) -> int:
     """Runs the releases 0 … steps-1 and returns the grid index that would come next. Stops early when `stop[0]` is set.
 
-    Own work of a period: from the wake-up to the policy call, and from the action to being ready for the next wait.
+    `before(release_ns)` runs in the idle time before each release that the loop waits for, on the absolute shape alone; it
+    returns True when it has waited to the release itself (keep-warm). Own work of a period: from the wake-up to the policy
+    call, and from the action to being ready for the next wait; keep-warm is no part of it.
     """
     last = loop.steps if steps is None else steps
     if loop.period_ns == 0:
@@ -41,7 +52,8 @@ def run_window(
     while k < last:
         release = origin_ns + k * period
         if ready < release:
-            wait(release)
+            if before is None or not before(release):
+                wait(release)
             wake = base = now()
         else:
             wake, base = NOT_MEASURED, ready

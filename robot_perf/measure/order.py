@@ -10,7 +10,10 @@ from robot_perf.specs import LoopSpec, PolicySpec
 
 @dataclass(frozen=True, slots=True)
 class WorkOrder:
-    """One measurement. `spawned_ns` is CLOCK_MONOTONIC just before the process was started."""
+    """One measurement. `spawned_ns` is CLOCK_MONOTONIC just before the process was started.
+
+    `hold`: once loaded, wait for the conductor's GO in the step map (several policies begin together).
+    """
 
     map_path: str
     policy: PolicySpec
@@ -22,3 +25,4 @@ class WorkOrder:
     seed: int = 0
     conductor_pid: int = 0
     spawned_ns: int = 0
+    hold: bool = False

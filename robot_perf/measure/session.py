@@ -11,6 +11,7 @@ from robot_perf.backends.protocol import Runner
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
 from robot_perf.measure.collector import Collections, CollectorMode
+from robot_perf.measure.keep_warm import keep_warm_hook
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.realtime import RealTimeSettings
@@ -45,6 +46,7 @@ class Session:
                 f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION."
             )
         self.watch = OutputWatch(runner.spec.action, runner.spec.outputs[runner.spec.action])
+        self.before = keep_warm_hook(order.loop, runner, observations, clock, stop)
 
     def run(self) -> None:
         """Warm-up, truth gate, window."""
@@ -81,7 +83,14 @@ class Session:
         while len(durations) < limit and not steady and not self.stop[0]:
             chunk = min(minimum if not durations else 10, limit - len(durations))
             run_window(
-                self.loop, self.clock.now() + self.loop.period_ns, timed, recorder, self.clock, self.stop, steps=chunk
+                self.loop,
+                self.clock.now() + self.loop.period_ns,
+                timed,
+                recorder,
+                self.clock,
+                self.stop,
+                steps=chunk,
+                before=self.before,
             )
             now = dict(self.runner.counters())
             # A compile, capture or re-tuning in the last calls means that it is not over, however steady the durations.
@@ -118,7 +127,7 @@ class Session:
         self.stepmap.write_report(self.report)
         self.stepmap[Word.ORIGIN] = origin
         self.stepmap[Word.PHASE] = Phase.RUNNING
-        reached = run_window(self.loop, origin, step, recorder, self.clock, self.stop)
+        reached = run_window(self.loop, origin, step, recorder, self.clock, self.stop, before=self.before)
         after = _usage()
         self.report["reached"] = reached
         self.report["usage"] = {key: after[key] - before[key] for key in before}

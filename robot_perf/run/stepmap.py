@@ -55,6 +55,7 @@ class Word(IntEnum):
     REPORT_BYTES = 96
     REPORT_VERSION = 104  # odd while the report is being replaced
     ROWS_AT = 112
+    GO = 120  # not 0 once a worker that holds may begin
 
 
 class Phase(IntEnum):

@@ -20,6 +20,7 @@ class LoopSpec:
     """One paced run. All times are integer ns. `period_ns` 0 means back to back (a tight loop, never a deadline verdict).
 
     `steps` counts scheduled releases and is fixed before the run. `spin_margin_ns` belongs to the wait `hybrid`.
+    `keep_warm` is what the loop does before each release so that the call is not cold (`robot_perf.measure.keep_warm`).
     """
 
     period_ns: int
@@ -32,4 +33,5 @@ class LoopSpec:
     shape: str = "absolute"  # absolute | sleep-rest | sleep-after: the loop shape a deployment ships
     spin_margin_ns: int = 200_000
     gc: str = "freeze"  # freeze | off | default
+    keep_warm: str = "none"
     real_time: RealTime = field(default_factory=RealTime)
