@@ -1,0 +1,125 @@
+"""Runs a policy at its rate under a profiler: the same loop and step as a measurement, with marked steps and no Run.
+
+Profiled times are not deployment times: nothing that is measured here ends up in a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, cast
+
+from robot_perf import backends
+from robot_perf.backends.protocol import Runner
+from robot_perf.errors import BackendUnavailableError, UsageError
+from robot_perf.measure.clock import MonotonicClock
+from robot_perf.measure.loop import run_window
+from robot_perf.measure.profile_marks import Mark, marked, nvtx_mark, profiler_control
+from robot_perf.measure.recorder import Recorder
+from robot_perf.measure.step import OutputWatch, make_step
+from robot_perf.policies.observations import open_observations
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.specs import LoopSpec, PolicySpec
+
+WARMUP_STEPS = 20
+
+
+@dataclass(frozen=True)
+class ProfileOrder:
+    """What to run: the policy as described, its backend, its loop (period and steps), and where inputs come from."""
+
+    policy: PolicySpec
+    backend: str
+    loop: LoopSpec
+    options: Mapping[str, Any]
+    observations: str | None = None
+    cast: bool = False
+    seed: int = 0
+    warmup_steps: int = WARMUP_STEPS
+
+
+class _NoRecord:
+    """The recorder of a run that measures nothing."""
+
+    def begin(self, step: int, release_ns: int, wake_ns: int, start_ns: int) -> None:
+        """Nothing is recorded."""
+
+    def finish(
+        self, start_ns: int, enqueue_end_ns: int, end_ns: int, device_ns: int = NOT_MEASURED, stages: Any = None
+    ) -> None:
+        """Nothing is recorded."""
+
+    def own(self, own_ns: int) -> None:
+        """Nothing is recorded."""
+
+
+def _paced(order: ProfileOrder, runner: Runner, mark: Mark | None, steps: int) -> int:
+    """Runs `steps` releases of the grid; returns the grid index that would come next."""
+    observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)
+    if runner.spec.action is None:
+        raise UsageError(f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION.")
+    stop = [False]
+    clock = MonotonicClock(order.loop.wait, spin_margin_ns=order.loop.spin_margin_ns, stop=stop)
+    target = runner if mark is None else marked(runner, mark)
+    sink = _NoRecord()
+    watch = OutputWatch(runner.spec.action, runner.spec.outputs[runner.spec.action])
+    step = make_step(target, observations, cast(Recorder, sink), clock, watch)
+    origin = clock.now() + max(order.loop.period_ns, 1_000_000)
+    return run_window(replace(order.loop, steps=steps), origin, step, sink, clock, stop)
+
+
+def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
+    """Warms up unprofiled, then runs the steps under torch's profiler and writes the Kineto trace. Returns facts for the report.
+
+    Raises BackendUnavailableError without torch.
+    """
+    try:
+        import torch
+        from torch.profiler import ProfilerActivity, profile, record_function
+    except ImportError as error:
+        raise BackendUnavailableError(
+            "the torch profiler needs torch", do='pip install "robot-perf[torch]"', detail=str(error)
+        ) from None
+    cuda = torch.cuda.is_available()
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    runner = backends.load(order.backend, order.policy, order.options)
+    try:
+        _paced(order, runner, None, order.warmup_steps)
+        # no schedule: a schedule without repeat=1 starts again after its last active step and exports nothing
+        profiler: AbstractContextManager[Any] = profile(activities=activities, acc_events=True)
+        with profiler as recorded:
+            # CUPTI's own set-up happens in the first calls: they are recorded, and named, so that they are no steps
+            _paced(order, runner, lambda _: cast(AbstractContextManager[Any], record_function("profiler warm-up")), 3)
+            reached = _paced(
+                order, runner, lambda name: cast(AbstractContextManager[Any], record_function(name)), order.loop.steps
+            )
+        recorded.export_chrome_trace(str(trace))
+    finally:
+        runner.close()
+    return {
+        "steps": order.loop.steps,
+        "skipped_releases": reached - order.loop.steps,
+        "cuda": cuda,
+        "torch": str(torch.__version__),
+        "backend": order.backend,
+    }
+
+
+def run_marked(
+    order: ProfileOrder, control: Callable[[str], None] = profiler_control, mark: Mark | None = None
+) -> dict[str, Any]:
+    """The program that nsys and ncu are given: warm-up, cuProfilerStart, the marked steps, cuProfilerStop."""
+    mark = nvtx_mark() if mark is None else mark
+    runner = backends.load(order.backend, order.policy, order.options)
+    try:
+        _paced(order, runner, None, order.warmup_steps)
+        control("cuProfilerStart")
+        try:
+            reached = _paced(order, runner, mark, order.loop.steps)
+        finally:
+            control("cuProfilerStop")
+    finally:
+        runner.close()
+    return {"steps": order.loop.steps, "skipped_releases": reached - order.loop.steps, "backend": order.backend}

@@ -1,0 +1,184 @@
+"""`profile`: run a policy at its rate under torch's profiler, or print (run) the nsys and ncu lines for it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from robot_perf.errors import ProfileError, UsageError
+from robot_perf.tasks.profile_lines import NCU_COSTS, NSYS_COSTS, Line, ncu_lines, nsys_lines, refuse_on_a_robot
+
+if TYPE_CHECKING:
+    from robot_perf.analyze.matching import Matching
+    from robot_perf.measure.profile_run import ProfileOrder
+    from robot_perf.tasks.deadline import DeadlineRequest
+
+DEFAULT_STEPS = 100
+
+
+@dataclass(frozen=True)
+class NcuRequest:
+    """Which launches ncu profiles. m comes from a timeline of the same program, or is given."""
+
+    kernels: str | None = None
+    trace: Path | None = None
+    matching_launches: int | None = None
+    skip_steps: int = 20
+    profile_steps: int = 3
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Command lines, what they cost, and the launch that ncu's first row must be."""
+
+    lines: tuple[Line, ...]
+    costs: tuple[str, ...]
+    matching: Matching | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+def order_of(request: DeadlineRequest) -> ProfileOrder:
+    """The work order of a profile: the policy, its backend and loop settled as for a measurement. Raises RobotPerfError."""
+    from robot_perf.measure.profile_run import ProfileOrder
+    from robot_perf.tasks.deadline import prepare
+
+    prepared = prepare(request)
+    return ProfileOrder(
+        prepared.policy,
+        prepared.backend,
+        prepared.loop,
+        request.backend_options,
+        str(request.observations) if request.observations else None,
+        request.cast,
+        request.seed,
+    )
+
+
+def profile_torch(request: DeadlineRequest, trace: Path) -> dict[str, Any]:
+    """Runs under torch's profiler and writes the trace. Returns facts of the run."""
+    from robot_perf.measure.profile_run import profile_with_torch
+
+    return profile_with_torch(order_of(request), trace)
+
+
+def run_under_profiler(request: DeadlineRequest) -> dict[str, Any]:
+    """The program that the printed lines start: marked steps between cuProfilerStart and cuProfilerStop."""
+    from robot_perf.measure.profile_run import run_marked
+
+    return run_marked(order_of(request))
+
+
+def inner_command(argv: list[str]) -> list[str]:
+    """The command that nsys or ncu starts: this one with --under-profiler in place of what chose the tool."""
+    dropped = {"--nsys", "--ncu", "--run", "--json"}
+    valued = {
+        "--kernels",
+        "--trace",
+        "--matching-launches",
+        "--skip-steps",
+        "--profile-steps",
+        "-o",
+        "--output",
+        "--seconds",
+    }
+    kept, skip = [], False
+    for word in argv:
+        if skip:
+            skip = False
+        elif word in valued:
+            skip = True
+        elif word not in dropped and word.split("=")[0] not in valued:
+            kept.append(word)
+    return [sys.executable, "-m", "robot_perf.cli", *kept, "--under-profiler"]
+
+
+def nsys(command: list[str], out: str, seconds: float | None = None) -> Lines:
+    """The nsys lines."""
+    if seconds is not None and not 0 < seconds <= 3600:
+        raise UsageError(f"--seconds {seconds:g} is out of range", why="Allowed: above 0, at most 3600 s.")
+    return Lines(tuple(nsys_lines(command, out, seconds=seconds)), NSYS_COSTS)
+
+
+def ncu(command: list[str], out: str, asked: NcuRequest) -> Lines:
+    """The ncu lines, skip and count sized from matching launches per step. Raises UsageError when they can't be."""
+    refuse_on_a_robot()
+    if asked.skip_steps < 0 or asked.profile_steps < 1:
+        raise UsageError("--skip-steps must be 0 or more and --profile-steps 1 or more")
+    matching, per_step = None, asked.matching_launches
+    if asked.trace is not None and asked.kernels is not None:
+        from robot_perf.analyze.matching import matching_per_step
+        from robot_perf.profiles import load
+
+        matching = matching_per_step(load(asked.trace), asked.kernels)
+        if per_step is not None and per_step != matching.per_step:
+            raise UsageError(
+                f"--matching-launches {per_step} contradicts the trace, in which {matching.per_step} launches a step match"
+            )
+        per_step = matching.per_step
+    if per_step is not None and per_step < 1:
+        raise UsageError("--matching-launches must be 1 or more")
+    skip = None if per_step is None else per_step * asked.skip_steps
+    count = None if per_step is None else per_step * asked.profile_steps
+    facts = {"matching_launches_per_step": per_step, "skip": skip, "count": count}
+    return Lines(
+        tuple(ncu_lines(command, out, pattern=asked.kernels, skip=skip, count=count)), NCU_COSTS, matching, facts
+    )
+
+
+def run_lines(lines: Lines) -> list[str]:
+    """Runs the lines with the user's own tools, in order; stops at the first that fails. Returns what was written. Raises ProfileError."""
+    written = []
+    for line in lines.lines:
+        tool = line.words[0]
+        if shutil.which(tool) is None:
+            raise ProfileError(
+                f"{tool} is not on the PATH",
+                do=f"Install NVIDIA's {tool}, or run the printed line on a machine that has it.",
+            )
+        environment = {**os.environ, "LC_ALL": "C"}
+        if line.stdout is None:
+            done = subprocess.run(
+                line.words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+            )
+            output = done.stdout
+        else:
+            with Path(line.stdout).open("wb") as target:
+                done = subprocess.run(line.words, env=environment, stdout=target, stderr=subprocess.PIPE, check=False)
+            output = done.stderr + Path(line.stdout).read_bytes()[:4096]
+            written.append(line.stdout)
+        _refuse_failure(tool, done.returncode, output.decode("utf-8", "replace"))
+    return written
+
+
+def _refuse_failure(tool: str, code: int, output: str) -> None:
+    from robot_perf.profiles.names import redact
+
+    if "ERR_NVGPUCTRPERM" in output:
+        raise ProfileError(
+            "ncu may not read this GPU's counters (ERR_NVGPUCTRPERM)",
+            why="Counters are restricted to administrators; kernel classes stay unanswered: counters not permitted.",
+            do="Run as root; or give the container SYS_ADMIN; or have the machine's owner set NVreg_RestrictProfilingToAdminUsers=0. The timeline needs none of it.",
+        )
+    if code != 0:
+        last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+        raise ProfileError(
+            f"{tool} failed (exit {code})", do="Run the printed line by hand to see its output.", detail=redact(last)
+        )
+
+
+def check_first_launch(matching: Matching, csv: Path) -> str | None:
+    """Why ncu's first row is not the expected launch, None when it is (section 14)."""
+    from robot_perf.profiles import load
+    from robot_perf.profiles.names import short_name
+
+    table = load(csv).kernels
+    name = table.text("name", 0)
+    grid = tuple(int(table[f"grid_{a}"][0]) for a in "xyz")
+    if short_name(name) != short_name(matching.name) or (matching.grid is not None and grid != matching.grid):
+        return f"can't answer: wrong kernel matched: {short_name(name)} {grid}, expected {short_name(matching.name)} {matching.grid}"
+    return None
