@@ -36,8 +36,8 @@ def parse_conf(text: str) -> tuple[ConfiguredMode, ...]:
     """The modes of an nvpmodel.conf, in file order."""
     heads = list(_BLOCK.finditer(text))
     modes = []
-    for head, following in zip(heads, [*heads[1:], None], strict=True):
-        body = text[head.end() : following.start() if following else len(text)]
+    for head, end in zip(heads, [h.start() for h in heads[1:]] + [len(text)], strict=False):
+        body = text[head.end() : end]
         emc = _EMC.search(body)
         cap = int(emc[1]) if emc else 0
         modes.append(ConfiguredMode(int(head[1]), head[2], cap if cap > 0 else None))
