@@ -76,7 +76,9 @@ def map_path(name: str, beside: Path | None) -> Path:
     """Where a new map goes: memory where there is some, else beside the Run (a disk map takes a fault a page after write-back)."""
     folder = MAP_FOLDER
     try:
-        folder.mkdir(mode=0o1777, exist_ok=True)
+        if not folder.exists():
+            folder.mkdir()
+            folder.chmod(0o1777)  # past the umask: another user of this robot measures too
         writable = os.access(folder, os.W_OK)
     except OSError:
         writable = False
@@ -203,7 +205,9 @@ class _Conduct:
                 why="Its last output: " + printed["stderr_tail"].strip().splitlines()[-1][:300]
                 if printed["stderr_tail"].strip()
                 else "",
-                do="See the whole output with --debug." if printed["stderr_tail"].strip() else "",
+                do=""
+                if self.plan.python == sys.executable
+                else f"It ran under {self.plan.python}, which needs numpy and the backend.",
             )
         extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": [], "notes": []}
         if printed["stdout_bytes"]:
