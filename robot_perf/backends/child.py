@@ -8,6 +8,7 @@ the same file has run in it, so trial calls in the measured process would hide w
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import json
 import os
 import select
@@ -52,6 +53,7 @@ def in_child(name: str, work: Callable[[], Any], *, timeout_s: float = TIMEOUT_S
 def _child(read: int, write: int, work: Callable[[], Any]) -> None:
     code = 1
     try:
+        faulthandler.disable()  # a crash is told by the parent, in one message
         os.close(read)
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 1)

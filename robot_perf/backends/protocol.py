@@ -77,6 +77,40 @@ class DeviceRunner(Protocol):
 
 
 @runtime_checkable
+class PhasedRunner(Protocol):
+    """A device runner that can be taken apart: `enqueue` is `prepare` then `launch`, `finish` is `wait` then `collect`.
+
+    `measure.step` stamps between these calls in a pass of its own, after the measured window: the marks on the device cost a
+    few µs, which the window shall not carry. Further, optional attributes of a device runner: `rehearse()` and `touch()` for
+    keep-warm, `poison()` for the truth gate, `examine()` for facts that are looked up when nothing is measured any more.
+    """
+
+    def prepare(self, observation: Arrays) -> None:
+        """Host prepare: the observation into pinned memory."""
+        ...
+
+    def launch(self) -> None:
+        """Queues the copies and the policy."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when the answers are on the host."""
+        ...
+
+    def collect(self) -> Arrays:
+        """Host finish: the outputs by position."""
+        ...
+
+    def mark_phases(self, on: bool) -> None:
+        """Turns the events between the phases on or off; may capture a second, marked graph."""
+        ...
+
+    def phases_ns(self) -> tuple[int, int, int]:
+        """Device time of the last marked step from adjacent event pairs: host to device, policy, device to host."""
+        ...
+
+
+@runtime_checkable
 class StagedRunner(Protocol):
     """A pipeline: `measure.step` calls the stages in order and stamps between them; together they are one step."""
 

@@ -85,15 +85,17 @@ def check(source: str, inputs: tuple[TensorSpec, ...], stages: tuple[StageSpec, 
                 (t for t in known if t.shape[:-1] != got[:-1] or t.dtype != wanted.dtype or len(t.shape) < 1), None
             )
             if odd is not None or got != wanted.shape:
-                parts = " + ".join(
-                    f"{shown(t.name, 30)} {t.dtype} {shape_text((*t.shape[:-1], width(t.shape, p)))}"
-                    for t, p in zip(known, feed.pieces, strict=True)
-                )
+                parts = " + ".join(_fed(p, t) for p, t in zip(feed.pieces, known, strict=True))
                 raise PolicyError(
                     f"{source}: stage {shown(stage.name)}: its feed does not fit input {shown(wanted.name)}",
                     why=f"Got {parts}; wanted {wanted.dtype} {shape_text(wanted.shape)}.",
                     do="Mend the slices under `feed`; pieces are joined on the last axis.",
                 )
+
+
+def _fed(piece: Piece, tensor: TensorSpec) -> str:
+    name = tensor.name if piece[0] == "" else (piece[0] if piece[1] == 0 else f"{piece[0]}.{piece[1]}")
+    return f"{shown(name, 30)} {tensor.dtype} {shape_text((*tensor.shape[:-1], width(tensor.shape, piece)))}"
 
 
 def width(shape: tuple[int, ...], piece: Piece) -> int:

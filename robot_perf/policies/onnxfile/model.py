@@ -78,7 +78,24 @@ def parse(path: Path) -> Any:
         raise PolicyError(
             f"{path} is an ONNX model without a graph", why=f"{path.stat().st_size:,} bytes.", do="Export it again."
         )
+    _refuse_broken_text(model, path)
     return model
+
+
+def _refuse_broken_text(model: Any, path: Path) -> None:
+    """protobuf hands out a string that is no UTF-8 as bytes; every rule about names would stumble over it."""
+    stack = [model]
+    while stack:
+        for field, value in stack.pop().ListFields():
+            values = [value] if isinstance(value, (str, bytes)) or hasattr(value, "ListFields") else value
+            if field.type == field.TYPE_MESSAGE:
+                stack.extend(values)
+            elif field.type == field.TYPE_STRING and (broken := [v for v in values if isinstance(v, bytes)]):
+                raise PolicyError(
+                    f"{path} is an ONNX model that is damaged: a name in it is not UTF-8",
+                    why=f"Field {field.name}: {broken[0][:40]!r}.",
+                    do="Download or copy it again and compare its checksum with the source's.",
+                )
 
 
 def counter_positions(inputs: tuple[TensorSpec, ...], carried: set[int], asked: Asked, policy: str) -> tuple[int, ...]:

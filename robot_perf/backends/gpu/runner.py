@@ -1,0 +1,169 @@
+"""The runner of every backend that queues work on a device: pinned arrays on the host side, a `Work` on the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from robot_perf.backends.protocol import Array, Arrays
+from robot_perf.specs import PolicySpec
+
+
+class Work(Protocol):
+    """What a device backend supplies. `staged` and `answers` are host arrays that the device's copies read and fill."""
+
+    staged: Sequence[Array]  # one per fed input
+    answers: Sequence[Array]  # one per output, by position
+    device_answers: Sequence[Any]  # what `poison` overwrites on the device
+
+    def launch(self) -> None:
+        """Queues the step: host to device, policy, state, device to host."""
+        ...
+
+    def wait(self) -> None:
+        """Returns when `answers` are complete."""
+        ...
+
+    def busy(self) -> bool:
+        """True while queued work is unfinished."""
+        ...
+
+    def device_ns(self) -> int:
+        """Device time of the last step; -1 without marks."""
+        ...
+
+    def mark_phases(self, on: bool) -> None:
+        """From now on each step carries events between its phases, or no more."""
+        ...
+
+    def phases_ns(self) -> tuple[int, int, int]:
+        """Device time of the last marked step: host to device, policy, device to host. 0 for a phase that does not exist."""
+        ...
+
+    def rehearse(self) -> None:
+        """The step's work on the last observation, waited for; its answers and its state are thrown away."""
+        ...
+
+    def poison(self) -> None:
+        """Overwrites the device's own output buffers, where they outlive a step."""
+        ...
+
+    def reset(self) -> None:
+        """The state as after loading, complete on return."""
+        ...
+
+    def state(self) -> Mapping[str, Array]:
+        """Carried values by name."""
+        ...
+
+    def counters(self) -> Mapping[str, int]:
+        """Events that must not happen inside the window."""
+        ...
+
+    def examine(self) -> Mapping[str, Any]:
+        """What is looked up after the last window, because looking disturbs."""
+        ...
+
+    def facts(self) -> Mapping[str, Any]:
+        """JSON for the report."""
+        ...
+
+    def close(self) -> None:
+        """Frees device and pinned memory."""
+        ...
+
+
+class QueuedRunner:
+    """`Runner`, `DeviceRunner` and `PhasedRunner` of `backends.protocol` over a `Work`.
+
+    The arrays that `finish` returns are the pinned ones: valid until the next call, and no copy is made of them.
+    """
+
+    def __init__(self, policy: PolicySpec, work: Work) -> None:
+        self.spec = policy
+        self.work = work
+        self._staged = list(work.staged)
+        self._answers = list(work.answers)
+        self.launch: Callable[[], None] = work.launch
+        self.wait: Callable[[], None] = work.wait
+        self.pending: Callable[[], bool] = work.busy
+        self.device_ns: Callable[[], int] = work.device_ns
+        self.rehearse: Callable[[], None] = work.rehearse
+        self.mark_phases = work.mark_phases
+        self.phases_ns = work.phases_ns
+        touch = getattr(work, "touch", None)
+        if touch is not None:
+            self.touch: Callable[[], None] = touch
+        if len(self._staged) == 1:
+            self._only = self._staged[0]
+            self.prepare = self._prepare_one
+
+    def prepare(self, observation: Arrays) -> None:
+        """The observation into pinned memory."""
+        for place, array in zip(self._staged, observation):  # noqa: B905 - lengths are fixed by spec.fed
+            place[...] = array
+
+    def _prepare_one(self, observation: Arrays) -> None:
+        self._only[...] = observation[0]
+
+    def collect(self) -> Arrays:
+        """The answers of the last step."""
+        return self._answers
+
+    def enqueue(self, observation: Arrays) -> None:
+        """Fills the pinned inputs and queues the step."""
+        self.prepare(observation)
+        self.launch()
+
+    def finish(self) -> Arrays:
+        """All outputs by position, complete on the host."""
+        self.wait()
+        return self._answers
+
+    def step(self, observation: Arrays) -> Arrays:
+        """All outputs by position, on the host and complete."""
+        self.prepare(observation)
+        self.launch()
+        self.wait()
+        return self._answers
+
+    def poison(self) -> None:
+        """Overwrites every place an answer could be left over in: a step that writes nothing is then seen."""
+        self.work.poison()
+        for array in self._answers:
+            poison_array(array)
+
+    def reset(self) -> None:
+        """The state as after loading."""
+        self.work.reset()
+
+    def state(self) -> Mapping[str, Array]:
+        """Carried values by name, copied to the host."""
+        return self.work.state()
+
+    def counters(self) -> Mapping[str, int]:
+        """Events that must not happen inside the window."""
+        return self.work.counters()
+
+    def facts(self) -> Mapping[str, Any]:
+        """JSON for the report."""
+        return self.work.facts()
+
+    def examine(self) -> Mapping[str, Any]:
+        """Facts that are looked up once nothing is measured any more (kernels and launches per step)."""
+        return self.work.examine()
+
+    def close(self) -> None:
+        """Frees what the work holds."""
+        self._answers = self._staged = []
+        self.work.close()
+
+
+def poison_array(array: Array) -> None:
+    """NaN in floating-point arrays, True in boolean ones, the byte 0xAB elsewhere: what no sound step leaves behind."""
+    if array.dtype.kind in "fc":
+        array.fill(np.nan)
+    else:
+        array.view(np.uint8)[...] = 0xAB if array.dtype != np.bool_ else 1
