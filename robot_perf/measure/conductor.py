@@ -231,20 +231,20 @@ class _Conduct:
         )
         if phase in (Phase.CREATED, Phase.LOADING):
             where = "while the policy was loading"
-        if self.hung:
-            return f"stopped {where}: {self.hung}"
-        if self.asked_to_stop and (code != 0 or reached < steps):
-            return f"interrupted by {self.asked_to_stop} {where}"
-        if "failure" in report:
-            return f"the policy raised {where}: {report['failure']['error']}"
-        if code < 0:
-            return f"the measured process died of {signal.Signals(-code).name} {where}"
-        if code != 0:
-            return f"the measured process ended with exit code {code} {where}"
-        if phase != Phase.DONE:
+        reasons = (
+            (self.hung, f"stopped {where}: {self.hung}"),
+            (self.asked_to_stop and (code != 0 or reached < steps), f"interrupted by {self.asked_to_stop} {where}"),
+            ("failure" in report, f"the policy raised {where}: {report.get('failure', {}).get('error')}"),
+            (code < 0, f"the measured process died of {_signal_name(-code)} {where}"),
+            (code > 0, f"the measured process ended with exit code {code} {where}"),
             # os._exit(0) inside a policy: no signal, no exception, no last word.
-            return f"the policy ended the measured process {where}"
-        return None
+            (phase != Phase.DONE, f"the policy ended the measured process {where}"),
+        )
+        return next((text for holds, text in reasons if holds), None)
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
 
 
 def _main_thread() -> bool:
