@@ -89,7 +89,7 @@ class _Builder:
                             "block_x", "block_y", "block_z", "registers", "shared_bytes", "graph_id", "graph_node"))  # fmt: skip
         self.api = Rows(("name", "raw_name", "start_ns", "dur_ns", "process", "thread", "corr", "kind"))
         self.range = Rows(("kind", "name", "start_ns", "dur_ns", "process", "thread"))
-        self.overhead = Rows(("kind", "name", "start_ns", "dur_ns"))
+        self.overhead = Rows(("kind", "name", "start_ns", "dur_ns", "process", "thread"))
         self.rejected = 0
         self.total = 0
         self.base: int | None = None
@@ -179,7 +179,8 @@ class _Builder:
     def _overhead_row(self, event: dict[str, Any], _: int) -> None:
         interval = self._interval(event)
         if interval is not None:
-            self.overhead.add((overhead_kind(str(event.get("name", ""))), self.names(event.get("name", "")), *interval))
+            name, thread = event.get("name", ""), (_int(event.get("pid")), _int(event.get("tid")))
+            self.overhead.add((overhead_kind(str(name)), self.names(name), *interval, *thread))
 
     def profile(self, top: dict[str, Any]) -> Profile:
         """Tables on the file's own clock, its smallest time as zero."""

@@ -208,11 +208,12 @@ class _Reader:
 
         parts = []
         for prefix in ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD"):
-            rows = self.db.select(prefix, ("start", "end", "nameId", "overheadType", "correlationId"), ("start", "end"))
+            rows = self.db.select(prefix, ("start", "end", "nameId", "overheadType", "globalTid"), ("start", "end"))
             if rows is None:
                 continue
             rows = self.db.reject(rows)
             names = self.db.string_ids(rows.get("nameId", np.full(len(rows["start"]), NULL)))
+            tid = rows.get("globalTid", np.full(len(rows["start"]), NULL))
             kind = rows.get("overheadType")
             if kind is None:
                 kind = np.array([overhead_kind(self.db.names.strings[i]) for i in names], np.int64)
@@ -223,13 +224,11 @@ class _Reader:
                     "start_ns": rows["start"],
                     "end_ns": rows["end"],
                     "dur_ns": rows["end"] - rows["start"],
+                    "process": np.where(tid == NULL, NULL, (tid >> 24) & 0xFFFFFF),
+                    "thread": np.where(tid == NULL, NULL, tid & 0xFFFFFF),
                 }
             )
-        columns = (
-            {c: np.concatenate([p[c] for p in parts]) for c in ("kind", "name", "start_ns", "end_ns", "dur_ns")}
-            if parts
-            else {}
-        )
+        columns = {c: np.concatenate([p[c] for p in parts]) for c in parts[0]} if parts else {}
         return Table(columns, self.db.names.strings)
 
     def profile(self) -> Profile:

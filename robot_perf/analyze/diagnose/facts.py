@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from robot_perf.analyze.diagnose.account import Account
-from robot_perf.analyze.diagnose.intervals import union
+from robot_perf.analyze.diagnose.intervals import Int, union
 from robot_perf.analyze.diagnose.steps import Steps
 from robot_perf.analyze.diagnose.thresholds import Thresholds
-from robot_perf.analyze.diagnose.work import Work, launch_calls
+from robot_perf.analyze.diagnose.work import Bool, Work, launch_calls
 from robot_perf.profiles.model import (
     COMMAND_BUFFER_FULL,
     COPIES,
@@ -91,7 +91,7 @@ def launch_facts(profile: Profile, work: Work | None, limits: Thresholds) -> dic
     raw = end - start
     full = profile.overhead["kind"] == COMMAND_BUFFER_FULL
     blocked = union(profile.overhead["start_ns"][full], profile.overhead["end_ns"][full])
-    net = raw - blocked.inside(start, end)
+    net = raw - _queue_full(profile, rows)
     facts: dict[str, Any] = {
         "calls": int(rows.sum()), "graph_launches": int((calls["kind"] == GRAPH_LAUNCH).sum()), "call_median_ns": float(np.median(raw)), "call_mean_ns": float(raw.mean()),
         "call_p99_ns": float(np.percentile(raw, 99)), "call_median_net_ns": float(np.median(net)), "call_mean_net_ns": float(net.mean()),
@@ -105,6 +105,20 @@ def launch_facts(profile: Profile, work: Work | None, limits: Thresholds) -> dic
             "short_queue_share": float((queue < limits.short_queue_ns).mean()), "linked_share": float(work.linked.mean()),
         }  # fmt: skip
     return facts
+
+
+def _queue_full(profile: Profile, rows: Bool) -> Int:
+    """Nanoseconds of each launch call in which its own thread waited because the command buffer was full (N17 type 8)."""
+    calls, overhead = profile.apis, profile.overhead
+    start, end, waited = calls["start_ns"][rows], calls["end_ns"][rows], np.zeros(int(rows.sum()), np.int64)
+    full = np.flatnonzero(overhead["kind"] == COMMAND_BUFFER_FULL)
+    for process, thread in {
+        (int(p), int(t)) for p, t in zip(overhead["process"][full], overhead["thread"][full], strict=True)
+    }:
+        mine = full[(overhead["process"][full] == process) & (overhead["thread"][full] == thread)]
+        on = (calls["process"][rows] == process) & (calls["thread"][rows] == thread)
+        waited[on] += union(overhead["start_ns"][mine], overhead["end_ns"][mine]).inside(start[on], end[on])
+    return waited
 
 
 def step_facts(work: Work, steps: Steps, acc: Account) -> dict[str, Any]:
