@@ -21,7 +21,7 @@ from robot_perf.render.parts.verdict import headline, verdict_lines
 from robot_perf.render.parts.words import context_pairs
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec
-from robot_perf.units import format_duration
+from robot_perf.units import format_count, format_duration
 
 __all__ = ["MAX_WIDTH", "deadline_report", "deadline_text", "opening_text", "plan_line", "result_text", "verdict_line"]
 
@@ -80,9 +80,10 @@ def result_text(
             "NO VERDICT", "these calls ran back to back: nothing was released, so nothing could miss", width
         )
     lines += ["", *metric_table(summary, width), ""]
-    lines += _graph_lines(run, summary, width)
+    graphs = _graph_lines(run, summary, width)
+    lines += [*graphs, ""] if graphs else []
     known = verdict.notes if verdict is not None else ()
-    lines += ["", *_context_lines(run, summary, known, width), *_saved_lines(saved, width)]
+    lines += [*_context_lines(run, summary, known, width), *_saved_lines(saved, width)]
     return join(lines)
 
 
@@ -101,7 +102,7 @@ def _graph_lines(run: Run, summary: Summary, width: int) -> list[Text | str]:
         return lines
     legend = f"  {LATE} late  {LOST} skipped"
     marks, per_mark = timeline_marks(run, max(10, width - len(legend) - 34))
-    each = "1 release" if per_mark == 1 else f"{per_mark:,.4g} releases"
+    each = "1 release" if per_mark < 1.5 else f"{format_count(round(per_mark))} releases"
     lines.append(Text(f"  timeline {marks}  {ON_TIME} {each}{legend}"))
     return lines
 

@@ -80,10 +80,10 @@ def make_run(
     rows: list[dict[str, int]] = []
 
     def job(k: int, duration: int, free: int) -> int:
-        release = origin + k * period_ns
-        waits = release >= free
+        release = origin + k * period_ns if period_ns else max(free, origin)  # back to back: released when ready
+        waits = period_ns > 0 and release >= free
         wake = release + wakes[len(rows)] if waits else -1
-        start = (wake if waits else free) + 2 * US
+        start = (wake if waits else max(free, release)) + 2 * US
         rows.append(
             {
                 "step": k, "release_ns": release, "wake_ns": wake, "start_ns": start, "enqueue_end_ns": -1,
@@ -102,7 +102,7 @@ def make_run(
             break
         free = job(k, duration, free)
         k += 1
-        if overrun == "skip":
+        if overrun == "skip" and period_ns:
             k = max(k, -(-(free - origin) // period_ns))
     steps = k if scheduled is None else scheduled
     columns = {name: np.array([row[name] for row in rows], np.int64) for name in STEP_COLUMNS}

@@ -27,8 +27,8 @@ def histogram(response_ns: NDArray[np.int64], deadline_ns: int, cells: int) -> s
     span = math.log(high / low) or 1.0
     at = min(cells - 1, int(math.log(deadline_ns / low) / span * (cells - 1)))
     on_time, late = response_ns[response_ns <= deadline_ns], response_ns[response_ns > deadline_ns]
-    if len(late):
-        at = max(1 if len(on_time) else 0, min(at, cells - 2))  # a late step is never left without a cell
+    # no side that has a step is left without a cell
+    at = max(1 if len(on_time) else 0, min(at, cells - 2 if len(late) else cells - 1))
     left, right = _counts(on_time, low, deadline_ns, at), _counts(late, deadline_ns, high, cells - 1 - at)
     tallest = max(left.max(initial=0), right.max(initial=0), 1)
     return f"{_bars(left, tallest)}{DEADLINE}{_bars(right, tallest)}"

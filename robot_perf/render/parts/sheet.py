@@ -118,7 +118,9 @@ def _opening(run: Run) -> Pairs:
 def _all_rows(summary: Summary) -> list[MetricRow]:
     """The first table's rows with their full names, then every other distribution."""
     rows = [MetricRow(row.data.metric, row.data, row.unit) for row in main_rows(summary)]
-    in_ms = summary.deadline_ns >= 2 * MS or not summary.deadline_ns
+    if not summary.period_ns:
+        return rows
+    in_ms = summary.deadline_ns >= 2 * MS
     others: list[tuple[str, Distribution | None, bool]] = [
         ("start latency", summary.start_latency, False),
         ("lateness", summary.lateness, in_ms),

@@ -29,7 +29,7 @@ def metric_table(summary: Summary, width: int) -> list[Text]:
     """Header, one line of values per metric, the response's intervals, and the percentiles that no interval allows."""
     rows = main_rows(summary)
     values = [_values(row) for row in rows]
-    ends = [interval(summary.response.quantile(name), rows[0].unit) for name in COLUMNS]
+    ends = [interval(rows[0].data.quantile(name), rows[0].unit) for name in COLUMNS]
     columns = [
         max(cell_len(name), cell_len(ends[i]), *(cell_len(v[i]) for v in values)) for i, name in enumerate(COLUMNS)
     ]
@@ -52,7 +52,7 @@ def metric_table(summary: Summary, width: int) -> list[Text]:
             below += labelled("", f"{row.label.strip()}: {remarks[-1]}", width, style="dim")
         lines.append(Text(line))
         if i == 0:
-            lines += _interval_row(summary.response, ends, columns, label, width)
+            lines += _interval_row(row.data, ends, columns, label, width)
     return lines + below
 
 

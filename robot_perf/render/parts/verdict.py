@@ -6,9 +6,9 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from rich.text import Text
 
-from robot_perf.analyze.types import Verdict
+from robot_perf.analyze.types import Check, Verdict
 from robot_perf.render.cells import percent, reason_words
-from robot_perf.render.lines import clean, labelled
+from robot_perf.render.lines import LABEL, clean, labelled, pad
 from robot_perf.render.parts.command import rerun_command
 from robot_perf.run.model import Run
 from robot_perf.stats.plan import steps_to_pass
@@ -16,6 +16,7 @@ from robot_perf.units import format_count, format_duration, format_ms, format_pr
 
 __all__ = ["STATUS_STYLE", "assumption", "bound_words", "headline", "missed_words", "verdict_lines", "verdict_pairs"]
 
+NEXT = "next"  # the label of a command to paste
 # Colour repeats what the word says, and says nothing that the word doesn't.
 STATUS_STYLE = {"PASS": "bold green", "FAIL": "bold red", "INCONCLUSIVE": "bold yellow", "INVALID": "bold magenta"}
 
@@ -24,7 +25,10 @@ def verdict_lines(run: Run, verdict: Verdict, width: int) -> list[Text]:
     """The verdict first, then its cause, what it would take, or what made it invalid."""
     lines = labelled(verdict.status, headline(verdict), width, style="bold", label_style=STATUS_STYLE[verdict.status])
     for label, words in verdict_pairs(run, verdict):
-        lines += labelled(label, words, width, label_style="dim" if label == "note" else "")
+        if label == NEXT:
+            lines.append(Text(pad(NEXT, LABEL) + words))  # never wrapped: it is there to be copied
+        else:
+            lines += labelled(label, words, width, label_style="dim" if label == "note" else "")
     return lines
 
 
@@ -38,8 +42,9 @@ def verdict_pairs(run: Run, verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.status == "INVALID":
         pairs += [("also", clean(reason)) for reason in verdict.invalid[1:]]
         pairs.append(("seen", f"{missed_words(verdict)}; no verdict follows from it"))
-        pairs.append(("next", how_to_measure_validly(run, verdict)))
-    pairs += [("check", f"{check.status}: {reason_words(clean(check.reason))}") for check in verdict.checks]
+        pairs += [("remedy", remedy(verdict)), (NEXT, rerun_command(run))]
+    said = _alone(verdict)
+    pairs += [("check", f"{c.status}: {reason_words(clean(c.reason))}") for c in verdict.checks if c is not said]
     return pairs + [("note", clean(note)) for note in verdict.notes]
 
 
@@ -49,10 +54,9 @@ def headline(verdict: Verdict) -> str:
         return clean(verdict.invalid[0])
     if verdict.miss_rate_upper is None or verdict.miss_rate_lower is None:
         return "no release was reached: nothing is known about the miss rate"
-    alone = [clean(c.reason) for c in verdict.checks if c.status == verdict.status]
-    own = _own_status(verdict)
-    if own != verdict.status and alone:
-        return f"{reason_words(alone[0])}; {missed_words(verdict)}"
+    own, alone = _own_status(verdict), _alone(verdict)
+    if alone is not None:
+        return f"{reason_words(clean(alone.reason))}; {missed_words(verdict)}"
     sure = f"({percent(verdict.confidence)} confidence, {assumption(verdict)})"
     low = bound_words(verdict.miss_rate_lower, verdict.allowed_miss_rate, ROUND_FLOOR)
     high = bound_words(verdict.miss_rate_upper, verdict.allowed_miss_rate, ROUND_CEILING)
@@ -63,6 +67,13 @@ def headline(verdict: Verdict) -> str:
     if own == "FAIL":
         return f"at least {low} of releases miss {deadline} {sure}, allowed {allowed}; {missed_words(verdict)}"
     return f"between {low} and {high} of releases miss {deadline} {sure}, allowed {allowed}; {missed_words(verdict)}"
+
+
+def _alone(verdict: Verdict) -> Check | None:
+    """The check that decides where the miss rate alone would not have: the headline is about it."""
+    if verdict.status == "INVALID" or _own_status(verdict) == verdict.status:
+        return None
+    return next((check for check in verdict.checks if check.status == verdict.status), None)
 
 
 def _own_status(verdict: Verdict) -> str:
@@ -98,6 +109,8 @@ def assumption(verdict: Verdict) -> str:
 
 def missed_words(verdict: Verdict) -> str:
     """`3 of 2,995 missed (1 late, 2 skipped), longest run 3`."""
+    if not verdict.releases:
+        return "no release was reached"
     if not verdict.misses:
         return f"0 of {format_count(verdict.releases)} missed"
     kinds = [(verdict.late, "late"), (verdict.skipped, "skipped"), (verdict.unfinished, "never finished")]
@@ -108,7 +121,7 @@ def missed_words(verdict: Verdict) -> str:
 
 def _what_it_takes(run: Run, verdict: Verdict) -> list[tuple[str, str]]:
     if _own_status(verdict) != "INCONCLUSIVE" or not verdict.releases:
-        return [("next", "a longer run: " + rerun_command(run, steps=2 * run.scheduled))]
+        return [("needs", "a longer run"), (NEXT, rerun_command(run, steps=2 * run.scheduled))]
     steps = steps_to_pass(verdict.misses, verdict.allowed_miss_rate, verdict.confidence, verdict.deff)
     more = steps - verdict.releases
     text = f"a new run of {format_count(steps)} releases ({format_duration(steps * verdict.period_ns)})"
@@ -121,14 +134,13 @@ def _what_it_takes(run: Run, verdict: Verdict) -> list[tuple[str, str]]:
     pairs = [("needs", text)]
     if verdict.miss_rate is not None and verdict.miss_rate > verdict.allowed_miss_rate:
         pairs.append(("", "more than the allowed share was missed here: expect a longer run to fail"))
-    return [*pairs, ("next", rerun_command(run, steps=max(steps, 1)))]
+    return [*pairs, (NEXT, rerun_command(run, steps=max(steps, 1)))]
 
 
-def how_to_measure_validly(run: Run, verdict: Verdict) -> str:
-    """What to do about the first reason, and the command to repeat."""
+def remedy(verdict: Verdict) -> str:
+    """What to do about the first reason before measuring again."""
     first = verdict.invalid[0].lower() if verdict.invalid else ""
-    advice = next((words for sign, words in _REMEDIES if sign in first), "remove the cause")
-    return f"{advice}, then {rerun_command(run)}"
+    return next((words for sign, words in _REMEDIES if sign in first), "remove the cause")
 
 
 _REMEDIES = (

@@ -21,9 +21,14 @@ def context_pairs(run: Run, summary: Summary, known: Sequence[str]) -> list[tupl
     pairs = [("rate", rate_words(summary))] if summary.period_ns else []
     cold = cold_words(summary)
     pairs += [("cold start", cold)] if cold else []
-    pairs += [("label", clean(w)) for w in summary.labels if not any(note.startswith(w) for note in known)]
+    labels = (
+        summary.labels if summary.period_ns else [w for w in summary.labels if "miss" not in w]
+    )  # nothing could miss
+    pairs += [("label", clean(w)) for w in labels if not any(note.startswith(w) for note in known)]
     pairs += [("refused", clean(w)) for w in (run.conditions.get("real_time") or {}).get("refused") or ()]
     pairs += [("note", clean(w)) for w in run.conditions.get("notes") or ()]
+    if not summary.period_ns:
+        return pairs
     late = [outlier for outlier in summary.outliers if outlier.kind == "late"]
     worst = (late or summary.outliers[:1])[:_WORST]
     return pairs + [("" if i else "worst", outlier_words(outlier)) for i, outlier in enumerate(worst)]
@@ -53,7 +58,7 @@ def cold_words(summary: Summary) -> str:
     if cold.first_action_ns is not None:
         parts.append(f"first action {_short(cold.first_action_ns)} after the start")
     text = ", ".join(parts)
-    if text and cold.would_have_missed is not None:
+    if text and cold.would_have_missed is not None and summary.period_ns:
         count = cold.would_have_missed
         text += f": {format_count(count)} release{'s' * (count != 1)} would have been missed with motors on"
     return text
