@@ -20,6 +20,7 @@ from robot_perf.profiles.model import Profile
 from robot_perf.profiles.names import collapse_digits
 from robot_perf.specs import DeviceSpec
 
+SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 MAX_STAGE_STEPS = 50  # a host stage repeats: fifty steps name it
 
 
@@ -95,12 +96,15 @@ class Context:
         return compute.top_kernels(self.work, self.limits)
 
     @cached_property
-    def kernel_totals(self) -> list[tuple[str, int]]:
-        """(name, ns) of every kernel name of the device with most work."""
-        work = self.work
-        duration = np.where(work.compute, work.end - work.start, 0)
-        totals = np.bincount(work.ops["name"], weights=duration, minlength=len(work.ops.strings))
-        return [(work.ops.strings[i], int(totals[i])) for i in np.flatnonzero(totals > 0).tolist()]
+    def kernel_totals(self) -> list[tuple[str, tuple[int, ...], int]]:
+        """(name, launch shape, ns) of every kernel and shape of the device with most work."""
+        ops = self.work.ops.take(np.flatnonzero(self.work.compute))
+        keys = np.stack([ops[c] for c in ("name", *SHAPE)], axis=1)
+        unique, inverse = np.unique(keys, axis=0, return_inverse=True)
+        totals = np.bincount(inverse.reshape(-1), weights=ops["end_ns"] - ops["start_ns"], minlength=len(unique))
+        return [
+            (ops.strings[int(k[0])], tuple(int(v) for v in k[1:]), int(t)) for k, t in zip(unique, totals, strict=True)
+        ]
 
     @cached_property
     def shares(self) -> Mapping[str, float]:

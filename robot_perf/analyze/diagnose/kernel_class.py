@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import floor, isnan
 from typing import Any
 
@@ -202,14 +202,14 @@ def _stalls(row: Mapping[str, Any], stalls: Mapping[str, float] | None, kind: st
     )
 
 
-def matching(timeline_names: list[str], counter_names: list[str]) -> dict[int, int]:
-    """Which counter row speaks for which timeline name: by short name, the first of equal ones."""
-    known: dict[str, int] = {}
-    for i, name in enumerate(counter_names):
-        known.setdefault(short_name(name), i)
-    return {i: known[short_name(n)] for i, n in enumerate(timeline_names) if short_name(n) in known}
+def matching(timeline: Sequence[tuple[str, tuple[int, ...]]], counters: Sequence[KernelClass]) -> dict[int, int]:
+    """Which counter row speaks for which kernel of a timeline: same function name and launch shape, the first of equal ones.
 
-
-def absent(value: Any) -> bool:
-    """True for a null cell."""
-    return value is None or value == NULL
+    ncu drops namespaces from the middle of a name, so only the last part of both is compared.
+    """
+    known: dict[tuple[str, tuple[int, ...]], int] = {}
+    for i, c in enumerate(counters):
+        shape = tuple(int(c.numbers.get(f"{s}_{a}", NULL)) for s in ("grid", "block") for a in "xyz")
+        known.setdefault((c.name.rsplit("::", 1)[-1], shape), i)
+    found = {i: known.get((short_name(name).rsplit("::", 1)[-1], shape)) for i, (name, shape) in enumerate(timeline)}
+    return {i: at for i, at in found.items() if at is not None}

@@ -110,11 +110,11 @@ def class_shares(context: Context) -> tuple[dict[str, float], float]:
     if not context.classes:
         return {}, 0.0
     listed = context.kernel_totals
-    matched = matching([name for name, _ in listed], [c.name for c in context.classes])
-    total = sum(ns for _, ns in listed)
+    matched = matching([(name, shape) for name, shape, _ in listed], context.classes)
+    total = sum(ns for _, _, ns in listed)
     by_label: dict[str, float] = {}
     for row, number in matched.items():
-        by_label[context.classes[number].label] = by_label.get(context.classes[number].label, 0.0) + listed[row][1]
+        by_label[context.classes[number].label] = by_label.get(context.classes[number].label, 0.0) + listed[row][2]
     measured = sum(by_label.values())
     ordered = dict(sorted(((k, v / measured) for k, v in by_label.items()), key=lambda i: -i[1])) if measured else {}
     return ordered, measured / total if total else 0.0
