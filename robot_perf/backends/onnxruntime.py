@@ -6,17 +6,21 @@ robot's computer and gains nothing at these sizes.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
+from robot_perf.backends.child import in_child
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.text import first_line
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies.builtin import NETWORKS
-from robot_perf.policies.observations import initial_state
+from robot_perf.policies.observations import initial_state, random_array
 from robot_perf.specs import PolicySpec
 
 PROVIDER = "CPUExecutionProvider"
@@ -71,16 +75,18 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         from robot_perf.policies.builtin.onnx_model import render
 
         source = render(policy.builtin, policy.seed)
-    try:
+
+    def start() -> Any:
         if library:
             settings.register_custom_ops_library(str(library))
-        session = ort.InferenceSession(source, settings, providers=[PROVIDER])
+        return ort.InferenceSession(source, settings, providers=[PROVIDER])
+
+    if any(n < 0 for t in policy.outputs for n in t.shape):
+        policy = _with_sizes(policy, start)
+    try:
+        session = start()
     except _runtime_errors() as error:
-        raise PolicyError(
-            f"{policy.path or policy.name}: onnxruntime {ort.__version__} refuses to load it",
-            do="Check it with onnx.checker, or export it again.",
-            detail=first_line(error),
-        ) from error
+        raise _refused(policy, error) from error
     session.disable_fallback()
     if session.get_providers() != [PROVIDER]:
         raise PolicyError(f"{policy.name}: onnxruntime uses {session.get_providers()} instead of {PROVIDER}")
@@ -96,6 +102,36 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
             "ort_library": library,
         },
     )
+
+
+def _refused(policy: PolicySpec, error: BaseException) -> PolicyError:
+    import onnxruntime as ort
+
+    return PolicyError(
+        f"{policy.path or policy.name}: onnxruntime {ort.__version__} refuses to load it",
+        do="Check it with onnx.checker, or export it again.",
+        detail=first_line(error),
+    )
+
+
+def _with_sizes(policy: PolicySpec, start: Callable[[], Any]) -> PolicySpec:
+    """Output sizes that the file leaves open, by two calls in a forked child; what differs between them stays open."""
+
+    def sizes() -> list[list[list[int]]]:
+        rng = np.random.default_rng(policy.seed)
+        try:
+            session = start()
+            return [
+                [list(a.shape) for a in session.run(None, {t.name: random_array(rng, t) for t in policy.inputs})]
+                for _ in range(2)
+            ]
+        except _runtime_errors() as error:
+            raise _refused(policy, error) from error
+
+    first, second = in_child(policy.name, sizes)
+    shapes = [tuple(a if a == b else -1 for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
+    outputs = tuple(dataclasses.replace(t, shape=s) for t, s in zip(policy.outputs, shapes, strict=True))
+    return dataclasses.replace(policy, outputs=outputs)
 
 
 def _threads(policy: PolicySpec, options: Mapping[str, Any]) -> tuple[int, int]:

@@ -34,12 +34,12 @@ class TorchRunner:
         self.spec = policy
         self._call, self._reset, self._facts, self._counters = call, reset, dict(facts), counters
         self._from_numpy, self._no_grad = torch.from_numpy, torch.no_grad
-        self._assemble = None if all(a is None for a in arguments) else _assembler(arguments)
+        self._assemble = None if all(a is None for a in arguments) else assembler(arguments)
         self._flat: list[Any] = [torch.zeros(t.shape, dtype=getattr(torch, t.dtype)) for t in policy.inputs]
         self._fed = policy.fed
         self._carried = [(p.target, p.source) for p in policy.state]
         self._initial = [torch.from_numpy(a) for a in initial_state(policy)]
-        self._restart()
+        self.restart()
 
     def step(self, observation: Arrays) -> Arrays:
         """All outputs by position, on the host."""
@@ -57,7 +57,7 @@ class TorchRunner:
     def reset(self) -> None:
         """The state as after loading: the policy's own reset or the loaded values, and carried values from the start."""
         self._reset()
-        self._restart()
+        self.restart()
 
     def state(self) -> Mapping[str, Array]:
         """Carried values by input name, and the buffers that change."""
@@ -77,7 +77,8 @@ class TorchRunner:
         self._flat.clear()
         del self._call
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
+        """Carried values from the start again; buffers stay."""
         for (target, _), value in zip(self._carried, self._initial, strict=True):
             self._flat[target] = value.clone()
 
@@ -123,7 +124,7 @@ def with_outputs(policy: PolicySpec, outputs: tuple[TensorSpec, ...]) -> PolicyS
     return dataclasses.replace(policy, outputs=outputs)
 
 
-def _assembler(arguments: Sequence[Tree]) -> Callable[[list[Any]], list[Any]]:
+def assembler(arguments: Sequence[Tree]) -> Callable[[list[Any]], list[Any]]:
     """A function from flat tensors to nested arguments."""
 
     def build(tree: Tree, rest: Any) -> Any:

@@ -79,10 +79,11 @@ def random_array(rng: np.random.Generator, tensor: TensorSpec) -> Array:
     """One seeded array of the tensor's dtype and shape."""
     dtype = np.dtype(tensor.dtype)
     if dtype == np.bool_:
-        return np.asarray(rng.random(size=tensor.shape) < 0.3)
+        return np.asarray(rng.random(size=tensor.shape, dtype=np.float32) < 0.3)
     if dtype.kind in "iu":
-        return np.asarray(rng.integers(0, 4, size=tensor.shape)).astype(dtype)
-    return np.asarray(rng.uniform(-1.0, 1.0, size=tensor.shape)).astype(dtype)
+        return np.asarray(rng.integers(0, 4, size=tensor.shape, dtype=dtype.name))
+    drawn = np.asarray(rng.random(size=tensor.shape, dtype=np.float64 if dtype == np.float64 else np.float32))
+    return np.asarray(drawn * 2 - 1, dtype=dtype)
 
 
 def initial_state(spec: PolicySpec) -> list[Array]:

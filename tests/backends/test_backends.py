@@ -117,6 +117,28 @@ def test_the_runtime_s_refusal_is_one_clean_line(tmp_path: Path) -> None:
     assert "detail:" in message and "onnxruntime_src" not in message and len(message.splitlines()) <= 4
 
 
+def test_output_sizes_that_the_file_leaves_open_are_found(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="the package onnx is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    info = onnx.helper.make_tensor_value_info
+    nodes = [onnx.helper.make_node("Concat", ["x", "x"], ["y"], axis=1), onnx.helper.make_node("NonZero", ["m"], ["z"])]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "g",
+        [info("x", 1, ["n", 4]), info("m", 9, [1, 64])],
+        [info("y", 1, ["n", "wide"]), info("z", 7, ["rank", "found"])],
+    )
+    path = tmp_path / "open.onnx"
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+    spec = policies.describe(str(path), action="0")
+    assert spec.outputs[0].shape == (1, -1)
+    runner = backends.load("onnxruntime", spec, {})
+    assert runner.spec.outputs[0].shape == (1, 8)
+    assert runner.spec.outputs[1].shape == (2, -1), "a size that depends on the data stays open"
+    assert runner.step(open_observations(runner.spec).at(0))[0].shape == (1, 8)
+
+
 def test_library_text_loses_paths_and_unsafe_advice() -> None:
     text = "[ONNXRuntimeError] : 1 : FAIL : /onnxruntime_src/core/graph/model.cc:256 onnxruntime::Model::Model(onnx::ModelProto&&, const X&) Unsupported model IR version: 99"
     assert first_line(
@@ -147,7 +169,6 @@ for k in range(5):
     a, b = compiled.step(observations.at(k)), plain.step(observations.at(k))
     worst = max(worst, *(float(np.abs(x - y).max()) for x, y in zip(a, b)))
     counts.append(dict(compiled.counters()))
-compiled.step((np.zeros((2, 12), np.float32),)) if False else None
 print(json.dumps({"counts": counts, "worst": worst, "facts": dict(compiled.facts())}))
 """
     done = subprocess.run(

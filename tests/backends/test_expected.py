@@ -120,6 +120,41 @@ def test_two_files_as_one_step(shared_dir: Path, tmp_path: Path) -> None:
     assert all(np.array_equal(a, b) for a, b in zip(whole, runner.outputs(), strict=True))  # type: ignore[attr-defined]
 
 
+def test_stages_of_several_formats(shared_dir: Path, tmp_path: Path) -> None:
+    """A TorchScript stage tells its outputs only in the worker: wiring is checked there again."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    from robot_perf.errors import PolicyError
+
+    good = shared_dir / "policies" / "good"
+    path = tmp_path / "mixed.yaml"
+    memory = {"file": str(good / "g1_lstm_reset.pt"), "shape": {"x": [1, 47]}, "feed": "obs", "backend": "eager"}
+    head = {
+        "file": "mlp",
+        "options": {"obs": 20, "hidden": [8], "actions": 3},
+        "feed": {"obs": ["memory", "extra"]},
+        "backend": "onnxruntime",
+    }
+    data: dict[str, Any] = {"stages": {"memory": memory, "head": head}, "inputs": {"extra": [1, 8]}}
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    runner, observations = load(path)
+    assert [(t.name, t.shape) for t in runner.spec.outputs] == [("memory", (1, 12)), ("head", (1, 3))]
+    assert runner.spec.action == 1 and "cell_state, hidden_state in buffers" in runner.spec.state_note
+    first = [np.array(runner.step(observations.at(k))[1]) for k in range(3)]
+    runner.reset()
+    again = [np.array(runner.step(observations.at(k))[1]) for k in range(3)]
+    assert all(np.allclose(a, b) for a, b in zip(first, again, strict=True))
+    assert set(runner.facts()["stages"]) == {"memory", "head"}
+    data["inputs"]["extra"] = [1, 9]
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    with pytest.raises(PolicyError, match=r"memory float32 \[1,12\] \+ extra float32 \[1,9\]"):
+        load(path)
+    data["stages"]["memory"]["shape"] = {"x": [1, 40]}
+    path.write_text(yaml.safe_dump(data, sort_keys=False))
+    with pytest.raises(PolicyError, match="stage memory"):
+        load(path)
+
+
 ACTUATORS = ["go1_actuator_dynamic.onnx", "go1_actuator_cuda.pt", "go1_actuator_export.pt2"]
 
 

@@ -33,18 +33,24 @@ def test_values_are_seeded_varied_and_in_range() -> None:
     x, mask, ids, scale = one.at(3)
     assert x.dtype == np.float32 and x.shape == (1, 4) and np.abs(x).max() <= 1
     assert mask.dtype == np.bool_ and 0.1 < mask.mean() < 0.5
-    assert ids.dtype == np.int64 and 0 <= ids.min() and ids.max() <= 3
+    assert ids.dtype == np.int64 and ids.min() >= 0 and ids.max() <= 3
     assert isinstance(scale, np.ndarray) and scale.shape == () and scale.dtype == np.float64
 
 
 @pytest.mark.parametrize(
-    ("shape", "at_least"), [((1, 48), PREPARED_MAX), ((1, 3, 480, 640), 8), ((2, 3, 2160, 3840), 2)]
+    ("shape", "at_least"), [((1, 48), PREPARED_MAX), ((1, 3, 480, 640), 8), ((2, 3, 1080, 1920), 8)]
 )
 def test_prepared_steps_are_bounded_by_memory(shape: tuple[int, ...], at_least: int) -> None:
     observations = open_observations(spec_of(TensorSpec("x", "uint8", shape)))
     assert at_least <= observations.steps <= PREPARED_MAX
     if observations.steps > 8:
         assert observations.steps * np.prod(shape) <= PREPARED_BYTES
+
+
+def test_huge_inputs_are_prepared_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("robot_perf.policies.observations.LARGEST_BYTES", 5_000_000)
+    assert open_observations(spec_of(TensorSpec("x", "uint8", (1_000_000,)))).steps == 5
+    assert open_observations(spec_of(TensorSpec("x", "uint8", (4_000_000,)))).steps == 2
 
 
 def test_the_loop_allocates_nothing() -> None:
