@@ -1,0 +1,97 @@
+"""The command `compare`: its answers, its exit codes, and what it refuses to put side by side."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_calls import call
+from fake_runs import MS, US, executions, make_run
+
+from robot_perf.run.parquet import save
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    slow = {i * 50: 25 * MS for i in range(1, 18)}
+    runs = {
+        "a": make_run(executions(1000), scheduled=1000),
+        "again": make_run(executions(1000, seed=3), scheduled=1000),
+        "slow": make_run(executions(1000, typical_ns=450 * US, slow=slow), scheduled=1000),
+        "short": make_run(executions(4), scheduled=4),
+        "rate": make_run(executions(500), period_ns=10 * MS, scheduled=500),
+        "invalid": make_run(executions(100), scheduled=1000, state="interrupted after 100 of 1,000 releases"),
+    }
+    return {name: save(run, folder / f"{name}.parquet") for name, run in runs.items()}
+
+
+def test_json_contract(files, capsys):
+    assert call("compare", files["a"], files["slow"], "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["latency"]["answer"] == "slower"
+    assert document["misses"]["answer"] == "more"
+    assert document["a"] == str(files["a"])
+    assert "fail_if" not in document
+    assert call("compare", files["slow"], files["a"], "--json") == 0
+    assert json.loads(capsys.readouterr().out)["latency"]["answer"] == "faster"
+
+
+@pytest.mark.parametrize(
+    ("b", "expression", "code"),
+    [
+        ("slow", "slower", 1),
+        ("slow", "p99>1.1", 1),
+        ("slow", "misses", 1),
+        ("slow", "faster", 0),
+        ("again", "slower or misses", 0),
+        ("short", "slower", 3),
+        ("slow", "p99>>1", 2),
+    ],
+)
+def test_exit_codes(files, capsys, b, expression, code):
+    assert call("compare", files["a"], files[b], "--fail-if", expression) == code
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(("meaning", "code"), [("fail", 1), ("pass", 0), ("maybe", 2)])
+def test_inconclusive_is(files, meaning, code):
+    assert call("compare", files["a"], files["short"], "--fail-if", "slower", "--inconclusive-is", meaning) == code
+
+
+def test_fail_if_in_the_document(files, capsys):
+    call("compare", files["a"], files["slow"], "--fail-if", "slower", "--json")
+    assert json.loads(capsys.readouterr().out)["fail_if"] == {"expression": "slower", "holds": True}
+
+
+def test_text_names_answer_and_files(files, capsys):
+    assert call("compare", files["a"], files["slow"], "--fail-if", "slower") == 1
+    out = capsys.readouterr().out
+    assert out.startswith("SLOWER     B is slower than A at p50")
+    assert str(files["slow"]) in out
+    assert out.splitlines()[-1] == "fail if    slower: true"
+
+
+def test_an_a_a_pair_sets_the_floor(files, capsys):
+    assert call("compare", files["a"], files["slow"], "--aa", files["a"], files["again"], "--json") == 0
+    assert json.loads(capsys.readouterr().out)["latency"]["floor_source"] == "A/A pair"
+
+
+@pytest.mark.parametrize(("b", "words"), [("rate", "loop.period_ns: 20.00 ms and 10.00 ms"), ("invalid", "INVALID")])
+def test_what_is_not_comparable(files, capsys, b, words):
+    assert call("compare", files["a"], files[b]) == 2
+    error = capsys.readouterr().err
+    assert "not comparable" in error
+    assert words in error
+    assert str(files[b]) in error
+
+
+def test_a_condition_may_be_allowed_to_differ(files, capsys):
+    arguments = ["--allow", "loop.period_ns", "--allow", "loop.deadline_ns"]
+    assert call("compare", files["a"], files["rate"], *arguments) == 0
+    capsys.readouterr()
+
+
+def test_unreadable_file(files, tmp_path, capsys):
+    assert call("compare", files["a"], tmp_path / "nope.parquet") == 2
+    assert "nope.parquet does not exist" in capsys.readouterr().err
