@@ -27,7 +27,10 @@ def backend_module(name: str) -> ModuleType:
 
 
 def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
-    """A loaded runner; a pipeline's stages each run on `name` unless the stage states its own backend. Raises BackendUnavailableError or PolicyError; never another backend's runner."""
+    """A loaded runner; a pipeline's stages each run on `name` unless the stage states its own backend.
+
+    Raises BackendUnavailableError or PolicyError; never returns another backend's runner.
+    """
     if policy.kind == "pipeline":
         backend_module(name)
         from robot_perf.backends import pipeline

@@ -10,11 +10,12 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
-from robot_perf.backends import eager
+from robot_perf.backends import cpu_options, eager
 from robot_perf.backends.protocol import Runner
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.specs import PolicySpec
 
+OPTIONS = ("mode", "dynamic", "fullgraph", "inter_threads")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
@@ -37,16 +38,17 @@ def takes(policy: PolicySpec) -> str | None:
 
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
-    """A runner. Options: `mode` (default …), `dynamic` (False), `fullgraph` (False), `threads`, `device` (cpu).
+    """A runner. Options: `mode` (default …), `dynamic` (False, True, auto), `fullgraph` (False), `threads`, `device` (cpu).
 
-    `dynamic` False compiles for the one shape that a control loop has; None would recompile on the first other one.
+    `dynamic` False compiles for the one shape that a control loop has; `auto` recompiles for the first other one.
     """
     import torch
 
     mode = str(options.get("mode") or "default")
     if mode not in MODES:
         raise UsageError(f"compile mode {mode!r} is unknown", why=f"Known: {', '.join(MODES)}.")
-    dynamic, fullgraph = options.get("dynamic", False), bool(options.get("fullgraph"))
+    fullgraph = cpu_options.flag(options, "fullgraph", False)
+    dynamic = None if options.get("dynamic") == "auto" else cpu_options.flag(options, "dynamic", False)
 
     def wrap(call: Any) -> Any:
         if not isinstance(call, torch.nn.Module):
@@ -57,7 +59,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         return torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
 
     facts = {"compile_mode": mode, "dynamic": dynamic, "fullgraph": fullgraph}
-    return eager.build(policy, options, backend="compile", wrap=wrap, counters=_Events(), facts=facts)
+    return eager.build(policy, options, backend="compile", own=OPTIONS, wrap=wrap, counters=_Events(), facts=facts)
 
 
 class _Events:

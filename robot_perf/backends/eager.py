@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.backends import torch_file, torch_state, torch_trial
+from robot_perf.backends import cpu_options, torch_file, torch_state, torch_trial
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.text import first_line
 from robot_perf.backends.torch_runner import TorchRunner, output_specs
@@ -25,6 +25,7 @@ from robot_perf.policies.observations import random_array
 from robot_perf.specs import PolicyCost, PolicySpec
 
 SMALL_PARAMETERS = 5_000_000
+OPTIONS = ("inter_threads",)
 Wrap = Callable[[Any], Any]
 
 
@@ -58,6 +59,7 @@ def build(
     options: Mapping[str, Any],
     *,
     backend: str,
+    own: tuple[str, ...] = OPTIONS,
     wrap: Wrap | None = None,
     counters: Callable[[], Mapping[str, int]] = dict,
     facts: Mapping[str, Any] | None = None,
@@ -65,11 +67,7 @@ def build(
     """The runner of `policy`; `wrap` turns its module into what is called (torch.compile)."""
     import torch
 
-    if str(options.get("device") or "cpu") != "cpu":
-        raise UsageError(
-            f"backend {backend} runs on the CPU, not on {options['device']}",
-            do="Leave out --device or use --device cpu.",
-        )
+    cpu_options.check(options, backend, own)
     before = torch.get_num_threads()
     _set_threads(options, 1)
     if policy.kind in ("torchscript", "torch_export"):
@@ -166,9 +164,7 @@ def _set_threads(options: Mapping[str, Any], default: int) -> None:
         ("threads", torch.set_num_threads, torch.get_num_threads),
         ("inter_threads", torch.set_num_interop_threads, torch.get_num_interop_threads),
     ):
-        value = options.get(key)
-        if value is not None and (not isinstance(value, int) or value < 1):
-            raise UsageError(f"{key} {value!r} is not a number of threads", why="Allowed: 1, 2, …")
+        value = cpu_options.threads(options, key, least=1)
         wanted = value if value is not None else (default if key == "threads" else 1)
         if current() == wanted:
             continue

@@ -15,17 +15,18 @@ from typing import Any
 
 import numpy as np
 
+from robot_perf.backends import cpu_options
 from robot_perf.backends.child import in_child
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.text import first_line
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import PolicyError
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.policies.observations import initial_state, random_array
 from robot_perf.specs import PolicySpec
 
 PROVIDER = "CPUExecutionProvider"
 SMALL_PARAMETERS = 5_000_000
-OPTIONS = ("threads", "inter_threads", "spin", "arena", "device", "ort_library")
+OPTIONS = ("inter_threads", "spin", "arena")
 
 
 def unavailable() -> str | None:
@@ -56,19 +57,16 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     """
     import onnxruntime as ort
 
-    if str(options.get("device") or "cpu") != "cpu":
-        raise UsageError(
-            f"backend onnxruntime runs on the CPU, not on {options['device']}",
-            do="Leave out --device or use --device cpu.",
-        )
+    cpu_options.check(options, "onnxruntime", OPTIONS)
+    spin, arena = cpu_options.flag(options, "spin", False), cpu_options.flag(options, "arena", True)
     settings = ort.SessionOptions()
     threads, inter = _threads(policy, options)
     settings.intra_op_num_threads, settings.inter_op_num_threads = threads, inter
     settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    settings.enable_cpu_mem_arena = bool(options.get("arena", True))
+    settings.enable_cpu_mem_arena = arena
     settings.log_severity_level = 3
     for pool in ("intra", "inter"):
-        settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", "1" if options.get("spin") else "0")
+        settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", "1" if spin else "0")
     library = options.get("ort_library") or policy.asked.get("ort_library")
     source: str | bytes = policy.path or b""
     if policy.kind == "builtin":
@@ -97,8 +95,8 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         {
             "threads": threads,
             "inter_threads": inter,
-            "arena": settings.enable_cpu_mem_arena,
-            "spin": bool(options.get("spin")),
+            "arena": arena,
+            "spin": spin,
             "ort_library": library,
         },
     )
@@ -136,15 +134,9 @@ def _with_sizes(policy: PolicySpec, start: Callable[[], Any]) -> PolicySpec:
 
 def _threads(policy: PolicySpec, options: Mapping[str, Any]) -> tuple[int, int]:
     small = policy.cost is None or policy.cost.parameters < SMALL_PARAMETERS
-    found = []
-    for key in ("threads", "inter_threads"):
-        value = options.get(key)
-        if value is not None and (not isinstance(value, int) or value < 0):
-            raise UsageError(
-                f"{key} {value!r} is not a number of threads", why="Allowed: 1, 2, …; 0 is the runtime's own choice."
-            )
-        found.append(value if value is not None else (1 if small or key == "inter_threads" else 0))
-    return found[0], found[1]
+    intra = cpu_options.threads(options, "threads", least=0)
+    inter = cpu_options.threads(options, "inter_threads", least=0)
+    return (1 if small else 0) if intra is None else intra, 1 if inter is None else inter
 
 
 def _runtime_errors() -> tuple[type[BaseException], ...]:

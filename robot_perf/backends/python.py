@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from robot_perf.backends import cpu_options
 from robot_perf.backends.protocol import Arrays, Runner, empty_outputs
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.policies.observations import initial_state
@@ -29,6 +30,7 @@ def takes(policy: PolicySpec) -> str | None:
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     """A runner for a built-in or a factory. Raises PolicyError when the factory fails."""
+    cpu_options.check(options, "python", ())
     if policy.kind == "factory":
         from robot_perf.backends.factory import load_numpy
 

@@ -89,10 +89,28 @@ def test_onnxruntime_options_and_facts() -> None:
     json.dumps(dict(facts))
     with pytest.raises(UsageError, match="threads"):
         backends.load("onnxruntime", spec, {"threads": -1})
-    for name in ("onnxruntime", "eager"):
-        if backends.backend_module(name).unavailable() is None:
-            with pytest.raises(UsageError, match="cuda:0"):
-                backends.load(name, spec, {"device": "cuda:0"})
+    for options in ({"arena": "maybe"}, {"threads": True}, {"inter_threads": "two"}):
+        with pytest.raises(UsageError):
+            backends.load("onnxruntime", spec, options)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch imports its own deprecated scripting
+@pytest.mark.parametrize("name", ["python", "onnxruntime", "eager", "compile"])
+def test_options_that_a_backend_lacks_are_refused(name: str) -> None:
+    if reason := backends.backend_module(name).unavailable():
+        pytest.skip(reason)
+    spec = policies.describe("mlp", preset="tiny")
+    for options, words in (
+        ({"treads": 2}, "no option treads"),
+        ({"precision": "fp16"}, "no option precision"),
+        ({"device": "cuda:0"}, "cuda:0"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            backends.load(name, spec, options)
+    assert (
+        backends.load(name, spec, {"device": "cpu", "threads": 1, "tolerance": 1e-3, "ort_library": None}).spec.action
+        == 0
+    )
 
 
 def test_larger_policies_leave_the_threads_to_the_runtime() -> None:
