@@ -116,7 +116,11 @@ def test_the_deadline_holds_although_the_step_is_host_overhead(samples: Path) ->
     d = of(samples, "kineto_h200_mlp_eager_200hz.json.gz", period_ns=5_000_000)
     assert d.deadline.startswith("deadline met with 89 % slack")
     step = d.facts["step"]
-    assert (step["distance_median_ns"], step["slack_median_ns"], step["window_max_ns"]) == (pytest.approx(5_003_672, abs=20_000), 4_454_864, 690_980)
+    assert (step["distance_median_ns"], step["slack_median_ns"], step["window_max_ns"]) == (
+        pytest.approx(5_003_672, abs=20_000),
+        4_454_864,
+        690_980,
+    )
     assert (step["gaps_per_step"], step["launches_per_step"]) == (10, 7)
     assert step["largest_gap_share_pct"] == pytest.approx(22, abs=0.5)
 
@@ -243,7 +247,10 @@ def test_what_a_summary_can_answer(samples: Path, name: str) -> None:
 
 def test_numbers_of_the_summary_rules(samples: Path) -> None:
     short = finding(of(samples, "stats_rtx5090_decode_cuda_gpu_kern_sum.csv"), "short kernels").evidence
-    assert (short["time_share"], short["kernel_share"]) == (pytest.approx(0.841, abs=5e-4), pytest.approx(0.969, abs=5e-4))
+    assert (short["time_share"], short["kernel_share"]) == (
+        pytest.approx(0.841, abs=5e-4),
+        pytest.approx(0.969, abs=5e-4),
+    )
     assert (short["kernels"], short["mean_ns"]) == (78_016, pytest.approx(2295.3, abs=0.05))
     blocked = finding(of(samples, "stats_h100x2_cuda_api_sum.csv"), "blocked calls")
     ratios = {c["name"]: c["ratio"] for c in blocked.evidence["calls"]}
@@ -261,10 +268,22 @@ NCU = {  # file: (options, label of each kernel, primary)
     "ncu_rtx5090_details_k0010.csv": (["high throughput, L2"], "high throughput, L2"),
     "ncu_rtx5090_details_k0019.csv": (["memory, L2"], "memory, L2"),
     "ncu_t4_copy_blocked_details_en_US.csv": (["memory, DRAM"], "memory, DRAM"),
-    "ncu_h200_raw_base_C.csv": (["high throughput, DRAM", "high throughput, compute", *["small grid"] * 11], "high throughput, compute"),
-    "ncu_h200_raw_auto_de_DE.csv": (["high throughput, DRAM", "high throughput, compute", *["small grid"] * 11], "high throughput, compute"),
-    "ncu_h200_details_base_de_DE_nvtx.csv": (["high throughput, DRAM", "high throughput, compute", *["small grid"] * 3], "high throughput, compute"),
-    "ncu_h200_details_auto_C_cold.csv": (["high throughput, DRAM", "high throughput, compute", *["small grid"] * 3], "high throughput, compute"),
+    "ncu_h200_raw_base_C.csv": (
+        ["high throughput, DRAM", "high throughput, compute", *["small grid"] * 11],
+        "high throughput, compute",
+    ),
+    "ncu_h200_raw_auto_de_DE.csv": (
+        ["high throughput, DRAM", "high throughput, compute", *["small grid"] * 11],
+        "high throughput, compute",
+    ),
+    "ncu_h200_details_base_de_DE_nvtx.csv": (
+        ["high throughput, DRAM", "high throughput, compute", *["small grid"] * 3],
+        "high throughput, compute",
+    ),
+    "ncu_h200_details_auto_C_cold.csv": (
+        ["high throughput, DRAM", "high throughput, compute", *["small grid"] * 3],
+        "high throughput, compute",
+    ),
 }
 
 
@@ -318,7 +337,10 @@ def test_a_kernel_near_the_probed_bandwidth_is_done(samples: Path) -> None:
 
 
 def test_counters_name_the_class_of_a_timeline(samples: Path) -> None:
-    timeline, counters = load(samples / "kineto_h200_mlp_graph_200hz.json.gz"), load(samples / "ncu_h200_raw_base_C.csv")
+    timeline, counters = (
+        load(samples / "kineto_h200_mlp_graph_200hz.json.gz"),
+        load(samples / "ncu_h200_raw_base_C.csv"),
+    )
     d = diagnose(timeline, counters=counters)
     assert d.kernels and not any(c.question == "memory or compute bound" for c in d.cant_answer)
     evidence = finding(d, "GPU").evidence

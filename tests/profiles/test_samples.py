@@ -7,11 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from robot_perf.analyze.diagnose.facts import profile_counts
+from robot_perf.analyze.diagnose.facts import launch_facts, profile_counts
 from robot_perf.analyze.diagnose.intervals import union
 from robot_perf.analyze.diagnose.thresholds import Thresholds
 from robot_perf.analyze.diagnose.work import devices_of
-from robot_perf.analyze.diagnose.facts import launch_facts
 from robot_perf.errors import ProfileError
 from robot_perf.profiles import load
 from robot_perf.profiles.model import GRAPH, KERNEL, MEMCPY, MEMSET, NULL, Profile
@@ -139,7 +138,7 @@ def test_graph_replays_share_one_call(samples: Path) -> None:
     calls = eager.apis["kind"] == 1
     assert int(calls.sum()) == 30
     work = devices_of(eager)[0]
-    kernels = (work.ops["kind"] == KERNEL)
+    kernels = work.ops["kind"] == KERNEL
     assert np.bincount(work.call[kernels]).max() == 7
     decode = load(samples / "kineto_mi300x_graph_decode.json.gz")
     graph = int(np.flatnonzero(decode.apis["kind"] == 1)[0])
@@ -149,7 +148,9 @@ def test_graph_replays_share_one_call(samples: Path) -> None:
 def test_whole_graph_intervals_are_rows_and_busy(samples: Path) -> None:
     profile = load(samples / "nsys_2025.5_rtx3060_graph.sqlite")
     graphs = profile.kernels["kind"] == GRAPH
-    assert sorted(zip(profile.kernels["corr"][graphs].tolist(), profile.kernels["dur_ns"][graphs].tolist(), strict=True)) == [(141, 1728), (142, 1376)]
+    assert sorted(
+        zip(profile.kernels["corr"][graphs].tolist(), profile.kernels["dur_ns"][graphs].tolist(), strict=True)
+    ) == [(141, 1728), (142, 1376)]
     assert profile.header.graph_mode == "graph"
 
 
@@ -187,7 +188,11 @@ def test_devices_named_in_the_files(samples: Path) -> None:
 
 
 def test_versions(samples: Path) -> None:
-    versions = {n: (load(samples / n).header.tool_version, load(samples / n).header.schema_version) for n in TIMELINES if n.startswith("nsys")}
+    versions = {
+        n: (load(samples / n).header.tool_version, load(samples / n).header.schema_version)
+        for n in TIMELINES
+        if n.startswith("nsys")
+    }
     assert versions["nsys_2022.2_a100_saxpy.sqlite"] == ("2022.2.1.31", "2.9.1")
     assert versions["nsys_2026.2_h100x2_transfer.sqlite.gz"] == ("2026.2.1.210", "3.25.0")
 
@@ -212,7 +217,12 @@ def test_summaries(samples: Path, name: str) -> None:
 def test_api_summary_keeps_medians(samples: Path) -> None:
     calls = load(samples / "stats_h100x2_cuda_api_sum.csv").apis
     row = [calls.text("name", i) for i in range(len(calls))].index("cudaLaunchKernel")
-    assert (len(calls), int(calls["count"][row]), float(calls["med_ns"][row]), float(calls["dur_ns"][row])) == (10, 2788, 5398.0, 182_833.0)
+    assert (len(calls), int(calls["count"][row]), float(calls["med_ns"][row]), float(calls["dur_ns"][row])) == (
+        10,
+        2788,
+        5398.0,
+        182_833.0,
+    )
     raw = [calls.text("raw_name", i) for i in range(len(calls))]
     assert "cudaLaunchKernelExC_v11060" in raw
 
@@ -283,7 +293,11 @@ def test_few_metrics_hold_dram_bytes_and_modes(samples: Path) -> None:
     assert (profile.header.cache_control, profile.header.clock_control) == ("none", "none")
     for row in H200:
         at = row[0]
-        assert (int(profile.kernels["dur_ns"][at]), float(profile.kernels["dram_read_bytes"][at]), float(profile.kernels["dram_write_bytes"][at])) == row[8:11]
+        assert (
+            int(profile.kernels["dur_ns"][at]),
+            float(profile.kernels["dram_read_bytes"][at]),
+            float(profile.kernels["dram_write_bytes"][at]),
+        ) == row[8:11]
 
 
 def test_device_facts_ride_along_in_the_raw_page(samples: Path) -> None:
@@ -318,7 +332,9 @@ def test_a_failed_ncu_run_is_repeated_with_its_meaning(samples: Path) -> None:
 
 def test_every_sample_is_covered(samples: Path) -> None:
     named = {*TIMELINES, *NO_DEVICE_ROWS, *SUMMARIES}
-    rest = {p.name for p in samples.iterdir() if p.is_file() and p.suffix not in (".md",) and p.name != "SHA256SUMS"} - named
+    rest = {
+        p.name for p in samples.iterdir() if p.is_file() and p.suffix not in (".md",) and p.name != "SHA256SUMS"
+    } - named
     for name in sorted(rest):
         if name != "ncu_error_only.csv":
             assert load(samples / name).header.source == name
