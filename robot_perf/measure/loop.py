@@ -33,8 +33,11 @@ def run_window(
     *,
     steps: int | None = None,
     before: Callable[[int], bool] | None = None,
+    first: int = 0,
 ) -> int:
     """Runs the releases 0 … steps-1 and returns the grid index that would come next. Stops early when `stop[0]` is set.
+
+    `first`, on the absolute shape alone, is the release to begin with: those before it were skipped by a job of the window before.
 
     `before(release_ns)` runs in the idle time before each release that the loop waits for, on the absolute shape alone; it
     returns True when it has waited to the release itself (keep-warm). Own work of a period: from the wake-up to the policy
@@ -47,7 +50,7 @@ def run_window(
         return _relative(loop, last, origin_ns, step, sink, clock, stop)
     period, skip = loop.period_ns, loop.overrun == "skip"
     now, wait, own = clock.now, clock.wait, sink.own
-    k = 0
+    k = first
     ready = now()
     while k < last:
         release = origin_ns + k * period

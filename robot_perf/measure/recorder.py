@@ -8,7 +8,7 @@ import resource
 import struct
 from collections.abc import Callable, Sequence
 
-from robot_perf.run.columns import NOT_MEASURED, STEP_COLUMNS
+from robot_perf.run.columns import NOT_MEASURED, STEP_COLUMNS, stage_column
 from robot_perf.run.stepmap import StepMap, Word
 
 _HEAD = struct.Struct("<4q")  # step, release, wake, start
@@ -59,8 +59,10 @@ class Recorder:
         self._at = stepmap.rows_at + stepmap[Word.COMMITTED] * stepmap.row_bytes
         self._committed = stepmap[Word.COMMITTED]
         self._last = self._at
-        stages = len(stepmap.columns) - len(STEP_COLUMNS)
+        stages = sum(name.startswith(stage_column("")) for name in stepmap.columns)
         self._stages = struct.Struct(f"<{stages}q").pack_into if stages else None
+        later = len(stepmap.columns) - len(STEP_COLUMNS) - stages
+        self._later, self._later_at = struct.Struct(f"<{later}q").pack_into, _STAGES_AT + 8 * stages
         self._window = _ResidentWindow(stepmap)
         self._slide_at = self._window.slide_at
 
@@ -90,6 +92,10 @@ class Recorder:
         self._at = at + self._row_bytes
         self._committed += 1
         _WORD.pack_into(memory, Word.COMMITTED, self._committed)
+
+    def later(self, *values: int) -> None:
+        """The columns of the last row that come after the stages: what a ROS node adds to a step."""
+        self._later(self._memory, self._last + self._later_at, *values)
 
     def own(self, own_ns: int) -> None:
         """The harness's own work around the last row."""

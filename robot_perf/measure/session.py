@@ -53,9 +53,7 @@ class Session:
         with Collections() as collections:
             recorder = Recorder(self.stepmap, host_noise(collections.total_ns))
             step = make_step(self.runner, self.observations, recorder, self.clock, self.watch)
-            self.stepmap[Word.PHASE] = Phase.WARMUP
-            self._warm_up(recorder, step)
-            self._gate()
+            self.prepare(recorder, step)
             if self.stop[0]:
                 return
             real_time = RealTimeSettings(self.loop.real_time)
@@ -66,6 +64,12 @@ class Session:
                     self._window(recorder, step, collections)
             finally:
                 real_time.restore()
+
+    def prepare(self, recorder: Recorder, step: Any) -> None:
+        """Warm-up at the control rate, then the truth gate; the policy's state is as after loading."""
+        self.stepmap[Word.PHASE] = Phase.WARMUP
+        self._warm_up(recorder, step)
+        self._gate()
 
     def _warm_up(self, recorder: Recorder, step: Any) -> None:
         limit = min(warmup_limit(self.loop.period_ns, self.loop.warmup_max), self.loop.warmup_max)
