@@ -5,6 +5,7 @@ from __future__ import annotations
 # name -> (module with a function of the same name as the module's last part, one line of help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "deadline": ("robot_perf.cli.deadline", "Run a policy at its control rate and say whether it keeps its deadline."),
+    "bench": ("robot_perf.cli.bench", "Compare backends at the control rates and back to back, on this device."),
     "report": ("robot_perf.cli.report", "Show a saved Run as text, HTML, markdown or JSON."),
     "compare": ("robot_perf.cli.compare", "Compare two Runs: faster, slower, no difference, or can't say."),
     "ceiling": ("robot_perf.cli.ceiling", "Bound on decode and policy rates from a device's bandwidth and peaks."),

@@ -12,10 +12,15 @@ from robot_perf.devices.host import GpuFacts, HostFacts, gather
 _DEVICE_FILES = ("/dev/nvidiactl", "/dev/nvhost-gpu", "/dev/nvgpu", "/dev/nvmap")
 
 
+def has_cuda_device_file() -> bool:
+    """Whether the operating system shows a device that a CUDA driver could answer for."""
+    return any(Path(p).exists() for p in _DEVICE_FILES)
+
+
 def host_facts() -> HostFacts:
     """The host's facts, with names, memory and SM counts from CUDA where NVML or the device tree leave them open."""
     facts = gather()
-    if not any(Path(p).exists() for p in _DEVICE_FILES):
+    if not has_cuda_device_file():
         return facts
     gpus = cuda_gpus()
     if not gpus:

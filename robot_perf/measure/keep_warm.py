@@ -203,7 +203,7 @@ def _rehearsal(runner: Runner, observations: Observed) -> Callable[[], Any]:
         raise UsageError(
             f"--keep-warm rehearse: backend {runner.facts().get('backend', type(runner).__name__)} can't rehearse {spec.name}",
             why="The policy has state, and a rehearsal would move it.",
-            do="Use tiny-kernel or spin, or a backend that rehearses on a copy of the state (cuda_graph).",
+            do="Use spin, or a backend that rehearses on a copy of the state.",
         )
     at, step = observations.reader(), runner.step
     return lambda: step(at(0))

@@ -1,0 +1,211 @@
+"""The figures of a bench: what a point's blocks say together, its noise floor, which of two backends is faster.
+
+A/A floor: the blocks of one backend at one rate are runs of the same thing, interleaved with the others'. How far their medians
+lie apart, interval included, is what noise explains; a difference between two backends inside the larger of their two floors
+is "no difference" (measurement.md §13).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_perf.analyze.timeline import Timeline, timeline
+from robot_perf.analyze.validity import invalid_reasons
+from robot_perf.run.bench_report import INVALID, OK, TIGHT, Answer, Block, Figure, Point
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.model import Run
+from robot_perf.stats import contrast
+from robot_perf.stats.ranks import Sample, not_estimable, parse_percentile, smallest_n, two_sided_ranks
+from robot_perf.units import format_duration
+
+__all__ = ["block_figures", "median_answer", "point_of", "with_penalty"]
+
+PERCENTILES = ("p50", "p90", "p99", "p99.9")
+UNKNOWN_FLOOR = 0.05  # one block says nothing about the variation between blocks
+_CURVE = 80
+_CONFIDENCE = 0.95
+
+Ints = NDArray[np.int64]
+
+
+def executions(run: Run) -> Ints:
+    """Execution time of the executed steps of the window, ns, in order: host in to host out."""
+    return timeline(run).execution_ns
+
+
+def block_figures(run: Run, order: int, file: str) -> Block:
+    """What one block says on its own; the device's part is added by whoever watched the device."""
+    values = executions(run)
+    sample = Sample.of(values)
+    usage = run.conditions.get("usage") or {}
+    warm = run.conditions.get("warmup") or {}
+    window = int(usage.get("window_ns", 0))
+    return Block(
+        order=order,
+        n=len(values),
+        p50_ns=_value(sample, "p50"),
+        p99_ns=_value(sample, "p99"),
+        max_ns=int(values.max()) if len(values) else None,
+        window_ns=window,
+        warmup_calls=int(warm.get("calls", 0)),
+        settled=bool(warm.get("settled", False)),
+        cpu_share=usage["process_cpu_ns"] / window if window and "process_cpu_ns" in usage else None,
+        run=file,
+    )
+
+
+def _value(sample: Sample, name: str) -> int | None:
+    p = parse_percentile(name)
+    return int(sample.percentile(p)) if sample.n >= smallest_n(p, _CONFIDENCE) else None
+
+
+def point_of(rate: str, period_ns: int, keep_warm: str, runs: Sequence[Run], blocks: Sequence[Block]) -> Point:
+    """All blocks of a point together. INVALID when one block is: a backend that failed once has no figures."""
+    reasons = [reason for run in runs for reason in invalid_reasons(run)]
+    if reasons or not runs:
+        why = reasons[0] if reasons else "no block of it was run"
+        return Point(rate, period_ns, keep_warm, INVALID, why, blocks=tuple(blocks))
+    lines = [timeline(run) for run in runs]
+    series = [line.execution_ns for line in lines]
+    pooled = np.concatenate(series)
+    if not len(pooled):
+        return Point(rate, period_ns, keep_warm, INVALID, "no step finished in the window", blocks=tuple(blocks))
+    floor, floor_reason = noise_floor(series)
+    shares = [b.cpu_share for b in blocks if b.cpu_share is not None]
+    notes = [
+        f"warm-up of block {b.order} did not settle within {b.warmup_calls} calls" for b in blocks if not b.settled
+    ]
+    return Point(
+        rate=rate,
+        period_ns=period_ns,
+        keep_warm=keep_warm,
+        status=OK,
+        n=len(pooled),
+        execution=figures(pooled),
+        execution_max_ns=int(pooled.max()),
+        response=figures(np.concatenate([line.response_ns for line in lines]), sum(line.infinite for line in lines)),
+        wakeup_p50_ns=_median(np.concatenate([_wakeup(line) for line in lines])),
+        device_p50_ns=_median(np.concatenate([_device(run) for run in runs])),
+        releases=sum(line.releases for line in lines),
+        misses=sum(int(line.miss.sum()) for line in lines) if period_ns else 0,
+        floor=floor,
+        floor_reason=floor_reason,
+        cpu_share=sum(shares) / len(shares) if shares else None,
+        curve=curve(pooled),
+        blocks=tuple(blocks),
+        notes=tuple(notes),
+    )
+
+
+def _wakeup(line: Timeline) -> Ints:
+    waited = line.wake != NOT_MEASURED
+    latency: Ints = (line.wake - line.release)[waited]
+    return latency
+
+
+def _device(run: Run) -> Ints:
+    values = run.measured["device_ns"] if "device_ns" in run.columns else np.zeros(0, np.int64)
+    marked: Ints = values[values != NOT_MEASURED]
+    return marked
+
+
+def _median(values: Ints) -> int | None:
+    return int(Sample.of(values).percentile(Fraction(1, 2))) if len(values) else None
+
+
+def figures(values: Ints, infinite: int = 0) -> tuple[Figure, ...]:
+    """Percentiles with their order-statistic intervals; skipped releases are +infinity above all values."""
+    sample = Sample.of(values, infinite)
+    found = []
+    for name in PERCENTILES:
+        p = parse_percentile(name)
+        if sample.n < smallest_n(p, _CONFIDENCE):
+            found.append(Figure(name, None, reason=not_estimable(p, _CONFIDENCE)))
+            continue
+        value = sample.percentile(p)
+        ranks = two_sided_ranks(p, sample.n, _CONFIDENCE)
+        low, high = (None if rank is None else _whole(sample.at(rank)) for rank in (ranks.lower, ranks.upper))
+        found.append(Figure(name, _whole(value), low, high, "skipped" if math.isinf(value) else None))
+    return tuple(found)
+
+
+def _whole(value: float) -> int | None:
+    return None if math.isinf(value) else int(value)
+
+
+def curve(values: Ints) -> tuple[tuple[float, int], ...]:
+    """(1 - p, value) at ranks that are dense towards the tail: what the percentile picture draws."""
+    ordered, n = np.sort(values), len(values)
+    if n < 2:
+        return ()
+    ranks = n - np.unique(np.geomspace(1, n - 1, _CURVE).astype(np.int64))[::-1]
+    return tuple((round(1 - int(r) / n, 9), int(ordered[r - 1])) for r in ranks)
+
+
+def noise_floor(series: Sequence[Ints]) -> tuple[float | None, str]:
+    """Relative A/A floor of the median: the largest end of any interval between two blocks, over the pooled median."""
+    usable = [s for s in series if len(s) >= smallest_n(Fraction(1, 2), _CONFIDENCE)]
+    if len(usable) < 2:
+        return UNKNOWN_FLOOR, "one block: 5 % is assumed, for identical runs are known to differ by more"
+    level = contrast.quantile(np.concatenate(usable), Fraction(1, 2))
+    if not level > 0:
+        return None, "the median is zero"
+    ends = []
+    for a, b in combinations(usable, 2):
+        d = contrast.median_difference(a, b, confidence=_CONFIDENCE)
+        ends += [abs(d.low), abs(d.high)]
+    return max(ends) / level, f"{len(usable)} blocks of the same backend, interleaved"
+
+
+def with_penalty(points: Sequence[Point]) -> tuple[Point, ...]:
+    """The points with their duty-cycle penalty: p50 over the p50 back to back without keep-warm (metric 19)."""
+    from dataclasses import replace
+
+    tight = next((p.p("p50") for p in points if p.rate == TIGHT and p.status == OK), None)
+
+    def one(point: Point) -> Point:
+        value = point.p("p50")
+        if point.rate == TIGHT or tight is None or not tight or value is None:
+            return point
+        return replace(point, penalty=value / tight)
+
+    return tuple(one(p) for p in points)
+
+
+def median_answer(
+    policy: str, rate: str, a: tuple[str, Point, Sequence[Run]], b: tuple[str, Point, Sequence[Run]]
+) -> Answer:
+    """B seen from A: (label, point, runs) each. Three-valued against the larger of the two A/A floors."""
+    (name_a, point_a, runs_a), (name_b, point_b, runs_b) = a, b
+    bad = [f"{name} is {p.status}" for name, p, _ in (a, b) if p.status != OK]
+    if bad:
+        return Answer(policy, rate, name_a, name_b, "can't say", "; ".join(bad))
+    x, y = (np.concatenate([executions(r) for r in runs]) for runs in (runs_a, runs_b))
+    if min(len(x), len(y)) < smallest_n(Fraction(1, 2), _CONFIDENCE):
+        return Answer(policy, rate, name_a, name_b, "can't say", f"the median is {not_estimable(Fraction(1, 2))}")
+    d = contrast.median_difference(x, y, confidence=_CONFIDENCE)
+    floors = [p.floor * v for p, v in ((point_a, d.a), (point_b, d.b)) if p.floor is not None]
+    floor = max(floors, default=UNKNOWN_FLOOR * d.a)
+    words = f"{name_b} - {name_a} is {_signed(d.low)} to {_signed(d.high)} (95 %)"
+    limit = f"noise floor {format_duration(floor)}"
+    if d.high < -floor:
+        answer, reason = "faster", f"{words}, beyond the {limit}"
+    elif d.low > floor:
+        answer, reason = "slower", f"{words}, beyond the {limit}"
+    elif -floor <= d.low and d.high <= floor:
+        answer, reason = "no difference", f"{words}, inside the {limit}"
+    else:
+        answer, reason = "can't say", f"{words} reaches across the {limit}: longer blocks would tell"
+    return Answer(
+        policy, rate, name_a, name_b, answer, reason, round(d.value), round(d.low), round(d.high), round(floor)
+    )
+
+
+def _signed(ns: float) -> str:
+    return format_duration(ns) if ns < 0 else f"+{format_duration(ns)}"

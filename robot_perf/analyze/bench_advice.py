@@ -1,0 +1,96 @@
+"""What to use at a rate: the backend and the keep-warm whose median is smallest, and cheapest among those that equal it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from robot_perf.run.bench_report import OK, TIGHT, Advice, Point, Row
+from robot_perf.units import format_us
+
+__all__ = ["AFFORDABLE", "advise"]
+
+AFFORDABLE = 0.05  # of one processor: what a keep-warm may add without being asked about
+_UNKNOWN_FLOOR = 0.05
+
+
+def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
+    """Advice for one policy at one rate over its rows. Keep-warm counts where it adds at most 5 % of a processor.
+
+    Candidates inside the noise floor of the best are equal: then the one with less watts, then less CPU, is named.
+    """
+    candidates = [
+        (row, point)
+        for row in rows
+        for point in row.points
+        if row.policy == policy and point.rate == rate and point.status == OK and point.p("p50") is not None
+    ]
+    if not candidates:
+        return Advice(policy, rate, f"at {_rate(rate)}: no backend gave a valid measurement")
+    affordable = [(r, p) for r, p in candidates if _added_share(r, p) <= AFFORDABLE]
+    row, point = _cheapest_of_the_best(affordable or candidates)
+    best_row, best = _cheapest_of_the_best(candidates)
+    tight = row.point(TIGHT)
+    tight_p50 = None if tight is None else tight.p("p50")
+    p50 = point.p("p50") or 0
+    times = None if not tight_p50 else p50 / tight_p50
+    words = f"at {_rate(rate)}: {row.backend}{_with(point)}, p50 {format_us(p50)} µs{_price(row, point, times)}"
+    plain = row.point(rate)
+    if point.keep_warm != "none" and plain is not None and (without := plain.p("p50")) is not None:
+        words += f"; without keep-warm {format_us(without)} µs"
+    if (best_row.backend, best.keep_warm) != (row.backend, point.keep_warm) and (least := best.p("p50")) is not None:
+        words += f"; at any price {best_row.backend}{_with(best)}, {format_us(least)} µs{_price(best_row, best, None)}"
+    return Advice(
+        policy=policy,
+        rate=rate,
+        words=words,
+        backend=row.backend,
+        keep_warm=point.keep_warm,
+        p50_ns=p50,
+        times_tight=times,
+        cpu_share=point.cpu_share,
+        power_w=point.power_w,
+    )
+
+
+def _cheapest_of_the_best(candidates: Sequence[tuple[Row, Point]]) -> tuple[Row, Point]:
+    best = min(candidates, key=lambda c: c[1].p("p50") or 0)
+    level = best[1].p("p50") or 0
+
+    def equal(point: Point) -> bool:
+        floor = max(_floor(point) * (point.p("p50") or 0), _floor(best[1]) * level)
+        return (point.p("p50") or 0) - level <= floor
+
+    return min(
+        (c for c in candidates if equal(c[1])),
+        key=lambda c: (c[1].keep_warm != "none", c[1].power_w or 0.0, c[1].cpu_share or 0.0, c[1].p("p50") or 0),
+    )
+
+
+def _floor(point: Point) -> float:
+    return _UNKNOWN_FLOOR if point.floor is None else point.floor
+
+
+def _added_share(row: Row, point: Point) -> float:
+    """What the keep-warm adds to the same backend without it, of one processor."""
+    plain = row.point(point.rate)
+    if point.keep_warm == "none" or plain is None or plain.cpu_share is None or point.cpu_share is None:
+        return 0.0
+    return point.cpu_share - plain.cpu_share
+
+
+def _with(point: Point) -> str:
+    return "" if point.keep_warm == "none" else f" with --keep-warm {point.keep_warm}"
+
+
+def _price(row: Row, point: Point, times: float | None) -> str:
+    parts = [f"{times:.1f} × tight"] if times is not None else []
+    if point.cpu_share is not None:
+        parts.append(f"{point.cpu_share * 100:.1f} % of a core")
+    plain = row.point(point.rate)
+    if point.keep_warm != "none" and plain is not None and plain.power_w is not None and point.power_w is not None:
+        parts.append(f"{point.power_w - plain.power_w:+.1f} W")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _rate(rate: str) -> str:
+    return "back to back" if rate == TIGHT else f"{rate} Hz"

@@ -1,0 +1,289 @@
+"""One policy of a bench: its workers, its blocks in their order, and the rows that come of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from robot_perf import __version__
+from robot_perf.analyze.bench import block_figures, point_of, with_penalty
+from robot_perf.errors import RobotPerfError
+from robot_perf.measure.block_worker import BlockWorker, Refusal
+from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
+from robot_perf.measure.nvml import Meter
+from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.watch_device import DeviceUse, DeviceWatch
+from robot_perf.run import parquet
+from robot_perf.run.bench_report import INVALID, OK, REFUSED, TIGHT, Block, Point, Row
+from robot_perf.run.model import Run
+from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
+from robot_perf.tasks.bench_request import BenchRequest, Target
+from robot_perf.units import period_ns
+
+_WARMUP_FIRST, _WARMUP_LATER = 200, 60
+
+
+@dataclass(frozen=True, slots=True)
+class PointKey:
+    """Which figures a block belongs to."""
+
+    label: str
+    rate: str
+    keep_warm: str = "none"
+
+
+@dataclass
+class _Measured:
+    runs: list[Run] = field(default_factory=list)
+    blocks: list[Block] = field(default_factory=list)
+    uses: list[DeviceUse] = field(default_factory=list)
+    refused: str = ""
+
+
+class PolicyBench:
+    """Use: `load`, `run`, `close`, then `rows` and `runs_of`."""
+
+    def __init__(
+        self,
+        request: BenchRequest,
+        name: str,
+        spec: PolicySpec,
+        targets: Sequence[Target],
+        folder: Path,
+        meter: Meter | None,
+        meter_reason: str,
+        host: dict[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self.request, self.name, self.spec, self.targets, self.folder = request, name, spec, targets, folder
+        self._meter, self._meter_reason, self._host, self._say = meter, meter_reason, host, say
+        self._workers: dict[tuple[str, bool], BlockWorker] = {}
+        self._measured: dict[PointKey, _Measured] = defaultdict(_Measured)
+        self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
+        self._first_calls: dict[str, tuple[int, ...]] = {}
+
+    def load(self) -> None:
+        """Starts every worker that can take the policy: one after another, or all at once when asked."""
+        from robot_perf.backends import backend_module
+
+        for target in self.targets:
+            if reason := backend_module(target.name).takes(self.spec):
+                self._refused[target.label] = (REFUSED, reason)
+                continue
+            for spin_sync in self._sync_variants():
+                options = target.options | ({"sync": "spin"} if spin_sync else {})
+                python = self.request.python.get(target.name, sys.executable)
+                self._workers[target.label, spin_sync] = BlockWorker(
+                    self._order(target, options), python, hang_s=self.request.hang_s
+                )
+        if self.request.together:
+            for worker in self._workers.values():
+                worker.start()
+        for (label, spin_sync), worker in self._workers.items():
+            if not self.request.together:
+                worker.start()
+            self._say(f"{self.name}: loading {label}")
+            refusal = worker.wait_loaded(self.request.load_s)
+            if refusal is None:
+                if worker.report["policy"]["inputs"]:
+                    self.spec = from_json(PolicySpec, worker.report["policy"])
+                if spin_sync and worker.report["backend_facts"].get("sync") != "spin":
+                    worker.refusal = Refusal(
+                        f"--keep-warm spin-sync: backend {label} waits for no device, or not by choice"
+                    )
+            elif not spin_sync:
+                self._refused[label] = (REFUSED if refusal.exit_code == 2 else INVALID, refusal.reason)
+
+    def _sync_variants(self) -> list[bool]:
+        """Polling for the device is settled when a backend loads: it needs a worker of its own."""
+        return sorted({False, *(parse_keep_warm(k).spin_sync for k in self.request.keep_warm)})
+
+    def _order(self, target: Target, options: dict[str, Any]) -> WorkOrder:
+        return WorkOrder(
+            map_path="",
+            policy=self.spec,
+            backend=target.name,
+            loop=self._loop(TIGHT, "none", first=True),
+            options=options,
+            observations=str(self.request.observations) if self.request.observations else None,
+            cast=self.request.cast,
+            seed=self.request.seed,
+        )
+
+    def _loop(self, rate: str, keep_warm: str, *, first: bool) -> LoopSpec:
+        period = 0 if rate == TIGHT else period_ns(rate)
+        steps = -(-self.request.steps // self.request.blocks)
+        return LoopSpec(
+            period_ns=period,
+            deadline_ns=period,
+            steps=steps,
+            warmup_max=_WARMUP_FIRST if first else _WARMUP_LATER,
+            keep_warm=loop_part(keep_warm),
+        )
+
+    def run(self, first_order: int = 0) -> None:
+        """All blocks: per rate forwards, backwards, forwards … over backends and keep-warms."""
+        order = first_order
+        for rate in self.request.rates:
+            cures = ("none",) if rate == TIGHT else self.request.keep_warm
+            keys = [PointKey(t.label, rate, cure) for t in self.targets for cure in cures]
+            keys = [k for k in keys if k.label not in self._refused]
+            for turn in range(self.request.blocks):
+                for key in keys if turn % 2 == 0 else reversed(keys):
+                    self._say(f"{self.name}: {_words(key)}, block {turn + 1} of {self.request.blocks}")
+                    self._block(key, order)
+                    order += 1
+
+    def _block(self, key: PointKey, order: int) -> None:
+        found = self._measured[key]
+        worker = self._workers[key.label, parse_keep_warm(key.keep_warm).spin_sync]
+        if worker.refusal is not None and (found.refused or not found.runs):
+            found.refused = found.refused or worker.refusal.reason
+            return
+        watch = DeviceWatch(self._meter, self._meter_reason)
+        loop = self._loop(key.rate, key.keep_warm, first=key.label not in self._first_calls)
+        try:
+            run = worker.run(loop, self._conditions(key, loop, order), watch.look)
+        except RobotPerfError as error:
+            found.refused = one_line(error)
+            return
+        self._first_calls.setdefault(key.label, _first_calls(run))
+        use = watch.use()
+        file = self._save(run, key, order)
+        found.runs.append(run)
+        found.uses.append(use)
+        found.blocks.append(_with_device(block_figures(run, order, file), use))
+
+    def _conditions(self, key: PointKey, loop: LoopSpec, order: int) -> dict[str, Any]:
+        target = next(t for t in self.targets if t.label == key.label)
+        return {
+            "version": __version__,
+            "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "argv": sys.argv[1:],
+            "rate_hz": key.rate,
+            "rate_checked": "unchecked",
+            "planned": False,
+            "budget": to_json(Budget(deadline_ns=loop.deadline_ns)),
+            "backend": {"name": target.name, "label": target.label, "options": target.options},
+            "seed": self.request.seed,
+            "host": self._host,
+            "bench": {"order": order, "keep_warm": key.keep_warm},
+        }
+
+    def _save(self, run: Run, key: PointKey, order: int) -> str:
+        words = "-".join(p for p in (self.name, key.label, key.rate, key.keep_warm) if p != "none")
+        name = f"{order:04d}-{re.sub(r'[^A-Za-z0-9._-]+', '_', words)[:100]}.parquet"
+        parquet.save(run, self.folder / "runs" / name, force=True)
+        return f"runs/{name}"
+
+    def runs_of(self, label: str, rate: str, keep_warm: str = "none") -> list[Run]:
+        """The Runs of a point, in the order of their blocks."""
+        return self._measured[PointKey(label, rate, keep_warm)].runs
+
+    def rows(self, idle_w: float | None) -> list[Row]:
+        """One row per target, refused ones with their reason."""
+        return [self._row(target, idle_w) for target in self.targets]
+
+    def _row(self, target: Target, idle_w: float | None) -> Row:
+        if target.label in self._refused:
+            status, reason = self._refused[target.label]
+            return Row(self.name, target.label, target.name, target.options, status, reason)
+        worker = self._workers[target.label, False]
+        points = [self._point(key, found, idle_w) for key, found in self._measured.items() if key.label == target.label]
+        points = list(with_penalty(points))
+        facts = next(
+            (
+                r.conditions["backend_facts"]
+                for p in self._measured
+                if p.label == target.label
+                for r in self.runs_of(target.label, p.rate, p.keep_warm)[-1:]
+            ),
+            worker.report.get("backend_facts", {}),
+        )
+        plain = [p for p in points if p.keep_warm == "none"]
+        bad = [p for p in plain if p.status != OK]
+        status = INVALID if plain and len(bad) == len(plain) else OK
+        return Row(
+            policy=self.name,
+            backend=target.label,
+            name=target.name,
+            options=target.options,
+            status=status,
+            reason=bad[0].reason if status == INVALID else "",
+            facts=facts,
+            cold_start_ns=worker.report.get("cold_start", {}),
+            first_calls_ns=self._first_calls.get(target.label, ()),
+            build_ns=_whole(facts.get("build_ns")),
+            device_memory_bytes=_whole(facts.get("device_memory_bytes")),
+            launches_per_step=facts.get("launches_per_step"),
+            resident_bytes=_whole(worker.report.get("max_rss_bytes")),
+            notes=tuple(worker.report.get("notes", ())),
+            points=tuple(points),
+        )
+
+    def _point(self, key: PointKey, found: _Measured, idle_w: float | None) -> Point:
+        period = 0 if key.rate == TIGHT else period_ns(key.rate)
+        if found.refused:
+            return Point(key.rate, period, key.keep_warm, REFUSED if not found.runs else INVALID, found.refused)
+        point = point_of(key.rate, period, key.keep_warm, found.runs, found.blocks)
+        return point if point.status != OK else _with_energy(point, found, idle_w)
+
+    def close(self) -> None:
+        """Ends every worker."""
+        for worker in self._workers.values():
+            worker.close()
+
+
+def _with_device(block: Block, use: DeviceUse) -> Block:
+    sm = [s.sm_hz for s in use.samples if s.sm_hz is not None]
+    memory = [s.memory_hz for s in use.samples if s.memory_hz is not None]
+    warmth = [s.temperature_c for s in use.samples if s.temperature_c is not None]
+    return replace(
+        block,
+        power_w=use.power_w,
+        sm_hz=(min(sm), max(sm)) if sm else None,
+        memory_hz=(min(memory), max(memory)) if memory else None,
+        temperature_c=max(warmth) if warmth else None,
+        throttle=use.throttle,
+        idle_seen=any("idle" in s.throttle for s in use.samples),
+    )
+
+
+def _with_energy(point: Point, found: _Measured, idle_w: float | None) -> Point:
+    """Energy per step: mean power times the mean window per executed step, the idle part told apart."""
+    known = [(use.power_w, b) for use, b in zip(found.uses, found.blocks, strict=True) if use.power_w is not None]
+    if not known or not sum(b.n for _, b in known):
+        return replace(point, power_reason=found.uses[0].power_reason if found.uses else "")
+    window_s = sum(b.window_ns for _, b in known) / 1e9
+    joules = sum(power * b.window_ns / 1e9 for power, b in known)
+    steps = sum(b.n for _, b in known)
+    power_w = joules / window_s if window_s else None
+    above = None if idle_w is None else (joules - idle_w * window_s) / steps
+    return replace(point, power_w=power_w, energy_per_step_j=joules / steps, energy_above_idle_j=above)
+
+
+def one_line(error: RobotPerfError) -> str:
+    """What, why and what to do as sentences of one line: a row's reason."""
+    parts = (error.what, error.why, error.do, error.detail and f"detail: {error.detail}")
+    return ". ".join(" ".join(p.split()).rstrip(".") for p in parts if p)
+
+
+def _first_calls(run: Run) -> tuple[int, ...]:
+    warm = run.warmup
+    done = warm["end_ns"] > 0
+    return tuple(int(v) for v in (warm["end_ns"] - warm["start_ns"])[done][:3])
+
+
+def _whole(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _words(key: PointKey) -> str:
+    rate = "back to back" if key.rate == TIGHT else f"{key.rate} Hz"
+    return f"{key.label} {rate}" + ("" if key.keep_warm == "none" else f", keep-warm {key.keep_warm}")
