@@ -25,6 +25,7 @@ Tensor = Any  # torch.Tensor; torch is imported on the first call
 
 torch: Any = None
 _eager: Any = None
+_plans: dict[Any, Any] = {}  # calls seen before; see rmsnorm_eager
 
 
 def _ready() -> None:
@@ -49,8 +50,16 @@ def _start() -> None:
     from robot_perf.kernels import rmsnorm_eager, rmsnorm_ops
 
     rmsnorm_ops.register()
+    rmsnorm_eager.plans = _plans
     _eager = rmsnorm_eager
     torch = torch_module
+
+
+def _special(x: Tensor, weight: Tensor | None) -> bool:
+    # A gradient, a tracer or a tensor subclass (fake tensors among them) must see torch operations, not a bare launch.
+    if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
+        return True
+    return type(x) is not torch.Tensor or torch._C._is_tracing()
 
 
 def _differentiated(*tensors: Tensor | None) -> bool:
@@ -78,7 +87,20 @@ def rms_norm(
         if _differentiated(x, weight):
             return rms_norm_reference(x, weight, eps, weight_offset=weight_offset, cast=cast)
         return torch.ops.robot_perf.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
-    return _eager.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
+    try:
+        key = (
+            x.shape, x.stride(), x.dtype, x.get_device(),
+            None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
+            eps, weight_offset, cast, batch_invariant,
+        )  # fmt: skip
+    except AttributeError:  # not tensors; the check says which
+        key = None
+    plan = _plans.get(key)
+    if plan is None or _special(x, weight):
+        return _eager.first(key, x, None, weight, (eps, weight_offset, cast, True, batch_invariant))[0]
+    y = torch.empty_like(x) if plan.dense else torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    plan.go(x, None, weight, y, None)
+    return y
 
 
 def add_rms_norm(
@@ -106,7 +128,23 @@ def add_rms_norm(
             x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant
         )
         return y, s
-    return _eager.add_rms_norm(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)  # type: ignore[no-any-return]
+    try:
+        key = (
+            x.shape, x.stride(), residual.shape, residual.stride(), x.dtype, residual.dtype, x.get_device(), residual.get_device(),
+            None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
+            eps, weight_offset, cast, round_sum, batch_invariant,
+        )  # fmt: skip
+    except AttributeError:
+        key = None
+    plan = _plans.get(key)
+    if plan is None or _special(x, weight) or residual.requires_grad:
+        return _eager.first(key, x, residual, weight, (eps, weight_offset, cast, round_sum, batch_invariant))  # type: ignore[no-any-return]
+    if plan.dense:
+        y, s = torch.empty_like(x), torch.empty_like(x)
+    else:
+        y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
+    plan.go(x, residual, weight, y, s)
+    return y, s
 
 
 def rms_norm_(

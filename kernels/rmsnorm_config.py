@@ -59,6 +59,7 @@ class Launch:
     pdl: int = 0  # 0 off, 1 trigger then wait, 2 wait then trigger
     policy: int = 1  # index into POLICIES
     reverse: bool = True  # loop: second pass backwards
+    registers: int = 0  # at most this many per thread, so that more blocks fit an SM; 0 leaves it to the compiler
     basis: str = ESTIMATE
 
     def grid(self, m: int) -> int:

@@ -1,4 +1,4 @@
-"""The eager path: a call seen before becomes a plan, and a plan is a dictionary look-up, an allocation and one launch.
+"""The eager path: a call becomes a plan, and the next call like it is a dictionary look-up, an allocation and one launch.
 
 A library op costs tens of microseconds through the dispatcher; a robot's batch-1 step has dozens of norms. So outside
 torch.compile nothing is dispatched: the plan holds checked shapes and the compiled kernel, and only what can change between
@@ -20,57 +20,23 @@ try:
 except ImportError:  # rmsnorm._start says so
     torch = None
 
-__all__ = ["add_rms_norm", "add_rms_norm_", "explain", "forget_plans", "rms_norm", "rms_norm_"]
+__all__ = ["add_rms_norm_", "explain", "first", "forget_plans", "plans", "rms_norm_"]
 
 Tensor = Any
 
-_plans: dict[Any, planning.Plan] = {}
-_PLANS_KEPT = 8192  # shapes; a server that sees more starts over rather than grow without bound
+plans: dict[Any, planning.Plan] = {}  # rmsnorm._plans, whose two functional ops look a call up themselves
+PLANS_KEPT = 8192  # shapes; a server that sees more starts over rather than grow without bound
 
 
 def forget_plans() -> None:
     """Drops every plan, after a change of the launch table or its switches."""
-    _plans.clear()
-
-
-def rms_norm(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
-    """See rmsnorm.rms_norm."""
-    key = _key_of_one("norm", x, weight, eps, offset, cast, batch_invariant)
-    plan = _plans.get(key)
-    if plan is None or _special(x, weight):
-        return _first(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
-    y = torch.empty_like(x) if plan.dense else torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    plan.go(x, None, weight, y, None)
-    return y
-
-
-def add_rms_norm(
-    x: Tensor,
-    residual: Tensor,
-    weight: Tensor | None,
-    eps: float,
-    round_sum: bool,
-    offset: float,
-    cast: str,
-    batch_invariant: bool,
-) -> tuple[Tensor, Tensor]:
-    """See rmsnorm.add_rms_norm."""
-    key = _key_of_two("add", x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
-    plan = _plans.get(key)
-    if plan is None or _special(x, weight) or residual.requires_grad:
-        return _first(key, x, residual, weight, (eps, offset, cast, round_sum, batch_invariant))
-    if plan.dense:
-        y, s = torch.empty_like(x), torch.empty_like(x)
-    else:
-        y, s = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for _ in range(2))
-    plan.go(x, residual, weight, y, s)
-    return y, s
+    plans.clear()
 
 
 def rms_norm_(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
     """See rmsnorm.rms_norm_."""
     key = _key_of_one("in place", x, weight, eps, offset, cast, batch_invariant)
-    plan = _plans.get(key)
+    plan = plans.get(key)
     if plan is None or _special(x, weight):
         return _first_in_place(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
     _check_apart(("x", x), ("weight", weight))
@@ -90,7 +56,7 @@ def add_rms_norm_(
 ) -> tuple[Tensor, Tensor]:
     """See rmsnorm.add_rms_norm_."""
     key = _key_of_two("add in place", x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
-    plan = _plans.get(key)
+    plan = plans.get(key)
     if plan is None or _special(x, weight) or residual.requires_grad:
         return _first_in_place(key, x, residual, weight, (eps, offset, cast, round_sum, batch_invariant))
     _check_apart(("x", x), ("residual", residual))
@@ -141,17 +107,15 @@ def _key_of_two(op: str, x: Tensor, residual: Tensor, weight: Tensor | None, *fl
 
 
 def _special(x: Tensor, weight: Tensor | None) -> bool:
-    # A gradient, a tracer or a tensor subclass (fake tensors among them) must see torch operations, not a bare launch.
-    if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
-        return True
-    return (type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter) or torch._C._is_tracing()
+    return _wants_grad(x, weight) or type(x) is not torch.Tensor or torch._C._is_tracing()
 
 
 def _wants_grad(*tensors: Tensor | None) -> bool:
     return bool(torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors))
 
 
-def _first(key: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, flags: Flags) -> tuple[Tensor, Tensor]:
+def first(key: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, flags: Flags) -> tuple[Tensor, Tensor]:
+    """(y, s) of a functional call that has no plan or must not use it: checked, then planned, copied or left to torch."""
     eps, offset, cast, round_sum, batch_invariant = flags
     check_arguments(x, residual, weight, eps, offset, cast)
     if type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter and planning.why_not(x) is None:
@@ -242,6 +206,6 @@ def _reference(x: Tensor, residual: Tensor | None, weight: Tensor | None, flags:
 
 
 def _keep(key: Any, plan: planning.Plan) -> None:
-    if len(_plans) >= _PLANS_KEPT:
-        _plans.clear()
-    _plans[key] = plan
+    if len(plans) >= PLANS_KEPT:
+        plans.clear()
+    plans[key] = plan

@@ -8,6 +8,7 @@ interpreter, goes through `kernel[grid](...)`, without clusters and dependent la
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = [
     "compile_variant",
     "constants",
     "direct",
+    "float_bits",
     "interpreting",
     "launch_jit",
     "load",
@@ -82,28 +84,23 @@ def constants(variant: Variant) -> dict[str, Any]:
         "ROUND_SUM": variant.round_sum,
         "PDL": launch.pdl,
     }
-    if launch.kernel == "loop":
-        return {**common, "BLOCK": launch.block, "REVERSE": launch.reverse}
     x_policy, w_policy = POLICIES[launch.policy]
+    vector = 16 // itemsize
+    part = -(-d // (launch.ctas * vector)) * vector  # elements per block of a cluster
+    if launch.kernel == "loop":
+        common.update(BLOCK=launch.block, CTAS=launch.ctas, SLICE=part if launch.ctas > 1 else d)
+        asm = rmsnorm_triton.cluster_sum_asm(launch.ctas) if launch.ctas > 1 else ""
+        return {**common, "REVERSE": launch.reverse, "HINTS": launch.policy > 0, "ASM": asm}
     # packed registers hold x.dtype: only right where that is what is normalised
     pack16 = launch.pack16 and itemsize == 2 and (variant.round_sum or not variant.fused)
     common.update(W_EARLY=launch.weight_early, PACK16=pack16, X_POLICY=x_policy, W_POLICY=w_policy)
     if launch.kernel == "row":
         return {**common, "BLOCK": launch.block, "ROWS": launch.rows}
-    vector = 16 // itemsize
-    part = -(-d // (launch.ctas * vector)) * vector
     threads = 32 * launch.warps
     repeat = 1 << max(0, -(-part // (threads * vector)) - 1).bit_length()
     asm = "" if interpreting() else rmsnorm_triton.block_sum_asm(launch.warps, launch.ctas)
-    return {
-        **common,
-        "THREADS": threads,
-        "REPEAT": repeat,
-        "VECTOR": vector,
-        "CTAS": launch.ctas,
-        "SLICE": part,
-        "ASM": asm,
-    }
+    common.update(CTAS=launch.ctas, SLICE=part, ASM=asm)
+    return {**common, "THREADS": threads, "REPEAT": repeat, "VECTOR": vector}
 
 
 def compile_variant(variant: Variant, target: Any) -> Any:
@@ -116,16 +113,21 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     weight = variant.weight or variant.x
     types = {"x": variant.x, "r": variant.x, "w": weight, "y": variant.x, "s": variant.x}
     signature = {name: f"*{types[name]}" for name in POINTERS}
-    signature |= {"m": "i32"} | dict.fromkeys(STRIDES, "i64") | {"eps": "fp32", "offset": "fp32"}
+    signature |= {"m": "i32"} | dict.fromkeys(STRIDES, "i64") | {"eps_bits": "i32", "offset_bits": "i32"}
     signature |= {name: "constexpr" for name in kernel.arg_names if name not in signature}
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(len(POINTERS))} if variant.vector else {}
-    options = {
+    options: dict[str, Any] = {
         "num_warps": variant.launch.warps,
         "num_stages": 1,
         "launch_pdl": variant.launch.pdl > 0,
         # rsqrt must see subnormal sums: a row of 1e-20 with eps = 0 is not a row of infinities
         "enable_reflect_ftz": False,
+        # which product of a sum becomes a fused multiply-add is the compiler's choice, and it chose differently for the plain
+        # and the fused kernel: without contraction their bits agree
+        "enable_fp_fusion": False,
     }
+    if variant.launch.registers:
+        options["maxnreg"] = variant.launch.registers
     compiled = triton.compile(ASTSource(kernel, signature, fixed, aligned), target=target, options=options)
     if variant.launch.kernel == "split":
         _check_split_layout(variant, compiled)
@@ -209,12 +211,18 @@ def _load_direct(variant: Variant, device: int) -> Loaded:
     )
 
 
+def float_bits(value: float) -> int:
+    """The bits of a number as FP32, as a signed integer: how the kernels take eps and offset."""
+    bits: int = struct.unpack("i", struct.pack("f", value))[0]
+    return bits
+
+
 def launch_jit(
-    variant: Variant, tensors: Sequence[Any], m: int, strides: Sequence[int], eps: float, offset: float
+    variant: Variant, tensors: Sequence[Any], m: int, strides: Sequence[int], eps_bits: int, offset_bits: int
 ) -> None:
     """Queues the variant through `kernel[grid](...)`: the interpreter's way and that of untested Triton releases."""
     kernel = getattr(rmsnorm_triton, variant.launch.kernel)
     x = tensors[0]
     filled = [x if tensor is None else tensor for tensor in tensors]
     options: dict[str, Any] = {} if interpreting() else {"num_warps": variant.launch.warps}
-    kernel[(variant.launch.grid(m),)](*filled, m, *strides, eps, offset, **constants(variant), **options)
+    kernel[(variant.launch.grid(m),)](*filled, m, *strides, eps_bits, offset_bits, **constants(variant), **options)

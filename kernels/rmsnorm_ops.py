@@ -34,8 +34,8 @@ def register() -> None:
         return
     import torch
 
-    tensor = torch.Tensor
-    types = {
+    tensor: Any = torch.Tensor
+    types: dict[str, Any] = {
         "x": tensor,
         "residual": tensor,
         "weight": tensor | None,
@@ -47,7 +47,7 @@ def register() -> None:
     }
     ops: tuple[tuple[Callable[..., Any], Any, tuple[str, ...]], ...] = (
         (_rms_norm, tensor, ()),
-        (_add_rms_norm, tuple[tensor, tensor], ()),
+        (_add_rms_norm, tuple[torch.Tensor, torch.Tensor], ()),
         (_rms_norm_, None, ("x",)),
         (_add_rms_norm_, None, ("x", "residual")),
     )
@@ -153,6 +153,6 @@ def _queue(
     tensors = [x if t is None else t for t in (x, residual, weight, y, s)]
     kernel = torch.library.wrap_triton(getattr(rmsnorm_triton, variant.launch.kernel))
     kernel[(-(-m // variant.launch.rows),)](
-        *tensors, m, *(step // unit for step in strides), flags[0], flags[1],
+        *tensors, m, *(step // unit for step in strides), launching.float_bits(flags[0]), launching.float_bits(flags[1]),
         **launching.constants(variant), num_warps=variant.launch.warps,
     )  # fmt: skip

@@ -108,7 +108,7 @@ def build(x: Tensor, residual: Tensor | None, weight: Tensor | None, y: Tensor, 
         return variant_of(m, x.shape[-1], x.dtype, dtype, facts, flags, fused=residual is not None, vector=use)
 
     index = x.get_device()
-    flat = (*strides, float(flags[0]), float(flags[1]))
+    flat = (*strides, launching.float_bits(flags[0]), launching.float_bits(flags[1]))
     if launching.interpreting() or not launching.direct():
         return Plan(_through_jit(variant, m, vector, x.element_size(), flat), bool(x.is_contiguous()))
     import torch

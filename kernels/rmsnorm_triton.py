@@ -4,17 +4,17 @@
 |---|---|---|
 | `row` | a tile of ROWS whole rows, in registers | d that fits the registers, any M |
 | `split` | a whole row, or a CTAS-th of it in a thread-block cluster | small M, and rows wider than one block's registers |
-| `loop` | one row in two passes over chunks | wider rows where there are no clusters |
+| `loop` | a row, or its CTAS-th part, in two passes over chunks | wide rows: the second pass hits L1, or at least L2 |
 
 All take the same run-time arguments, in this order: x, residual, weight, y, s (pointers; null where absent), m (rows), the
-row strides of x, residual, y, s in units of UNIT elements, eps, offset. Row offsets are 64-bit; eps, offset and 1/d are FP32;
-every reduction is FP32 (reference: RMSNorm, Zhang and Sennrich 2019: y = x / sqrt(mean(x^2) + eps) * w).
+row strides of x, residual, y, s in units of UNIT elements, and the bits of eps and offset as FP32 (as integers, because Inductor
+passes a Python float as FP64). Row offsets are 64-bit; every reduction is FP32 (reference: RMSNorm, Zhang and Sennrich 2019: y = x / sqrt(mean(x^2) + eps) * w).
 
 UNIT is the number of elements in 16 bytes when every pointer, stride and d allows 16-byte accesses, else 1: a stride that is
 only known at run time would otherwise drop to scalar loads.
 """
 # mypy: ignore-errors
-# ruff: noqa: RET505 (the compiler wants both branches of a constexpr if)
+# ruff: noqa: RET505, PLR0915 (the compiler wants both branches of a constexpr if)
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ try:
 except ImportError:  # `rmsnorm_launch` says so to people; here the names only have to resolve
     triton = None
 
-__all__ = ["HAVE_TRITON", "block_sum_asm", "loop", "row", "split"]
+__all__ = ["HAVE_TRITON", "block_sum_asm", "cluster_sum_asm", "loop", "row", "split"]
 
 HAVE_TRITON = triton is not None
 
@@ -34,7 +34,9 @@ def _jit(fn):
     # M and the strides vary from call to call: specialising on their values would compile again and again
     if triton is None:
         return fn
-    return triton.jit(fn, do_not_specialize=["m", "stride_x", "stride_r", "stride_y", "stride_s", "eps", "offset"])
+    return triton.jit(
+        fn, do_not_specialize=["m", "stride_x", "stride_r", "stride_y", "stride_s", "eps_bits", "offset_bits"]
+    )
 
 
 def _helper(fn):
@@ -70,6 +72,15 @@ def _begin(PDL: tl.constexpr):
 
 
 @_helper
+def _arrive(CTAS: tl.constexpr):
+    # Peers must have started before anyone writes into their shared memory; the exchange waits for this arrival.
+    if CTAS > 1:
+        tl.inline_asm_elementwise(
+            "barrier.cluster.arrive.relaxed.aligned; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+        )
+
+
+@_helper
 def _scale(h, wv, offset, HAS_OFFSET: tl.constexpr):
     if HAS_OFFSET:
         return h * (wv.to(tl.float32) + offset)
@@ -98,8 +109,8 @@ def row(
     stride_r: tl.int64,
     stride_y: tl.int64,
     stride_s: tl.int64,
-    eps: tl.float32,
-    offset: tl.float32,
+    eps_bits: tl.int32,
+    offset_bits: tl.int32,
     D: tl.constexpr,
     BLOCK: tl.constexpr,
     ROWS: tl.constexpr,
@@ -118,6 +129,8 @@ def row(
     """ROWS rows of D elements per program, in registers from the only read to the only write."""
     _begin(PDL)
     out = y.dtype.element_ty
+    eps = eps_bits.to(tl.float32, bitcast=True)
+    offset = offset_bits.to(tl.float32, bitcast=True)
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     MASKED: tl.constexpr = (BLOCK != D) or (ROWS > 1)
@@ -158,8 +171,8 @@ def split(
     stride_r: tl.int64,
     stride_y: tl.int64,
     stride_s: tl.int64,
-    eps: tl.float32,
-    offset: tl.float32,
+    eps_bits: tl.int32,
+    offset_bits: tl.int32,
     D: tl.constexpr,
     THREADS: tl.constexpr,
     REPEAT: tl.constexpr,
@@ -184,13 +197,11 @@ def split(
     The tile is [THREADS, REPEAT, VECTOR], so that a thread's partial sum is one element of a [THREADS] tensor and ASM
     (`block_sum_asm`) can finish the sum with one barrier. ASM "" sums with tl.sum (CTAS must be 1): the interpreter's way.
     """
-    if CTAS > 1:
-        # Peers must have started before anyone writes into their shared memory; ASM waits for this arrival.
-        tl.inline_asm_elementwise(
-            "barrier.cluster.arrive.relaxed.aligned; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
-        )
+    _arrive(CTAS)
     _begin(PDL)
     out = y.dtype.element_ty
+    eps = eps_bits.to(tl.float32, bitcast=True)
+    offset = offset_bits.to(tl.float32, bitcast=True)
     pid = tl.program_id(0)
     at = (pid // CTAS).to(tl.int64)
     local = (
@@ -206,7 +217,8 @@ def split(
         rv = _load(r + at * stride_r * UNIT + cols, mask, MASKED, X_POLICY)
         total = xv.to(tl.float32) + rv.to(tl.float32)
         xv = total.to(s.dtype.element_ty)
-        _store(s + at * stride_s * UNIT + cols, xv, mask, MASKED)
+        if CTAS == 1:
+            _store(s + at * stride_s * UNIT + cols, xv, mask, MASKED)
         h = xv.to(tl.float32) if ROUND_SUM else total
     else:
         h = xv.to(tl.float32)
@@ -218,6 +230,9 @@ def split(
     else:
         full = tl.inline_asm_elementwise(ASM, "=f,f", [part], dtype=tl.float32, is_pure=False, pack=1)
         rstd = tl.rsqrt(full * (1.0 / D) + eps)[:, None, None]
+    if HAS_R and CTAS > 1:
+        # after the exchange: its release would wait for these stores
+        _store(s + at * stride_s * UNIT + cols, xv, mask, MASKED)
     if HAS_W and not W_EARLY:
         wv = _load(w + cols, mask, MASKED, W_POLICY)
     if PACK16:
@@ -242,10 +257,12 @@ def loop(
     stride_r: tl.int64,
     stride_y: tl.int64,
     stride_s: tl.int64,
-    eps: tl.float32,
-    offset: tl.float32,
+    eps_bits: tl.int32,
+    offset_bits: tl.int32,
     D: tl.constexpr,
     BLOCK: tl.constexpr,
+    CTAS: tl.constexpr,
+    SLICE: tl.constexpr,
     UNIT: tl.constexpr,
     HAS_R: tl.constexpr,
     HAS_W: tl.constexpr,
@@ -254,51 +271,67 @@ def loop(
     ROUND_SUM: tl.constexpr,
     PDL: tl.constexpr,
     REVERSE: tl.constexpr,
+    HINTS: tl.constexpr,
+    ASM: tl.constexpr,
 ):
-    """One row per program in two passes of BLOCK-wide chunks; the second walks back, its first chunks still in cache."""
+    """One row per cluster of CTAS programs (SLICE elements each) in two passes of BLOCK-wide chunks.
+
+    The second pass walks back: its first chunks are still in L1. ASM (`cluster_sum_asm`) adds the programs' sums.
+    """
+    _arrive(CTAS)
     _begin(PDL)
     out = y.dtype.element_ty
-    at = tl.program_id(0).to(tl.int64)
+    eps = eps_bits.to(tl.float32, bitcast=True)
+    offset = offset_bits.to(tl.float32, bitcast=True)
+    FIRST: tl.constexpr = "evict_last" if HINTS else ""
+    AGAIN: tl.constexpr = "evict_first" if HINTS else ""
+    pid = tl.program_id(0)
+    at = (pid // CTAS).to(tl.int64)
     x += at * stride_x * UNIT
     y += at * stride_y * UNIT
     if HAS_R:
         r += at * stride_r * UNIT
         s += at * stride_s * UNIT
-    CHUNKS: tl.constexpr = (D + BLOCK - 1) // BLOCK
-    MASKED: tl.constexpr = D % BLOCK != 0
-    lane = tl.arange(0, BLOCK)
+    CHUNKS: tl.constexpr = (SLICE + BLOCK - 1) // BLOCK
+    MASKED: tl.constexpr = (SLICE % BLOCK != 0) or (SLICE * CTAS != D)
+    begin = (pid % CTAS) * SLICE
+    end = tl.minimum(begin + SLICE, D)
+    lane = begin + tl.arange(0, BLOCK)
     acc = tl.zeros([BLOCK], dtype=tl.float32)
     for i in range(CHUNKS):
         cols = i * BLOCK + lane
-        mask = cols < D
-        h = _load(x + cols, mask, MASKED, "evict_last").to(tl.float32)
+        mask = cols < end
+        h = _load(x + cols, mask, MASKED, FIRST).to(tl.float32)
         if HAS_R:
-            h += _load(r + cols, mask, MASKED, "evict_last").to(tl.float32)
+            h += _load(r + cols, mask, MASKED, FIRST).to(tl.float32)
             if ROUND_SUM:
                 sv = h.to(s.dtype.element_ty)
                 _store(s + cols, sv, mask, MASKED)
                 h = sv.to(tl.float32)
         acc += h * h
-    rstd = tl.rsqrt(tl.sum(acc, 0) * (1.0 / D) + eps)
+    total = tl.sum(acc, 0)
+    if CTAS > 1:
+        total = tl.inline_asm_elementwise(ASM, "=f,f", [total], dtype=tl.float32, is_pure=False, pack=1)
+    rstd = tl.rsqrt(total * (1.0 / D) + eps)
     if HAS_R:
         # the thread that re-reads an element of s need not be the one that wrote it
         tl.debug_barrier()
     for i in range(CHUNKS):
         cols = ((CHUNKS - 1 - i) if REVERSE else i) * BLOCK + lane
-        mask = cols < D
+        mask = cols < end
         if HAS_R and ROUND_SUM:
-            h = _load(s + cols, mask, MASKED, "evict_first").to(tl.float32)
+            h = _load(s + cols, mask, MASKED, AGAIN).to(tl.float32)
         else:
-            h = _load(x + cols, mask, MASKED, "evict_first").to(tl.float32)
+            h = _load(x + cols, mask, MASKED, AGAIN).to(tl.float32)
             if HAS_R:
                 # the unrounded sum is stored nowhere: both terms are read again and s is written here, so that s may be r
-                h += _load(r + cols, mask, MASKED, "evict_first").to(tl.float32)
+                h += _load(r + cols, mask, MASKED, AGAIN).to(tl.float32)
                 _store(s + cols, h.to(s.dtype.element_ty), mask, MASKED)
         h = h * rstd
         if HF:
             h = h.to(out).to(tl.float32)
         if HAS_W:
-            h = _scale(h, _load(w + cols, mask, MASKED, "evict_last"), offset, HAS_OFFSET)
+            h = _scale(h, _load(w + cols, mask, MASKED, "evict_last" if HINTS else ""), offset, HAS_OFFSET)
         _store(y + cols, h.to(out), mask, MASKED)
 
 
@@ -366,4 +399,24 @@ def block_sum_asm(warps: int, ctas: int) -> str:
         else:
             lines += [*_loads(each, "slot"), *_tree(each)]
         lines += [line.format("v0") for line in butterfly]
+    return "\n".join([*lines, "mov.f32 $0, v0;", "}"])
+
+
+def cluster_sum_asm(ctas: int) -> str:
+    """PTX that adds one FP32 number per block ($1, the same in all its threads) over a cluster of 2, 4 or 8 blocks into $0."""
+    lines = [
+        "{",
+        ".reg .pred p; .reg .b32 lane, base, slot, there;",
+        f".reg .f32 v<{ctas}>;",
+        f".shared .align 16 .b8 part[{4 * max(ctas, 4)}];",
+        "mov.u32 lane, %tid.x; mov.u32 base, part; mov.u32 slot, %cluster_ctarank; shl.b32 slot, slot, 2;",
+        f"add.u32 slot, slot, base; setp.lt.u32 p, lane, {ctas};",
+        "barrier.cluster.wait.acquire.aligned;",
+        "@p mapa.shared::cluster.u32 there, slot, lane;",
+        "@p st.shared::cluster.f32 [there], $1;",
+        "barrier.cluster.arrive.release.aligned;",
+        "barrier.cluster.wait.acquire.aligned;",
+        *_loads(ctas, "base"),
+        *_tree(ctas),
+    ]
     return "\n".join([*lines, "mov.f32 $0, v0;", "}"])

@@ -45,6 +45,7 @@ for v in cases:
     loads = re.findall(r"ld\\.global\\S*", ptx)
     out.append({"variant": repr(v), "d": v.d, "spills": spills(c.asm["cubin"]), "f64": bool(re.search(r"\\.f64\\b", ptx)),
                 "narrow": sum(".v4" not in l and ".v2" not in l for l in loads), "dependent": "griddepcontrol" in ptx,
+                "early": "griddepcontrol" in ptx and min(ptx.find("ld.global"), ptx.find("st.global")) < ptx.find("griddepcontrol.wait"),
                 "cluster": "cluster" in ptx})
 print(json.dumps(out))
 """
@@ -64,6 +65,7 @@ def judge(found):
     assert found
     for entry in found:
         assert not entry["f64"], entry
+        assert not entry["early"], f"memory is touched before the earlier kernels are complete: {entry}"
         if entry["d"] <= 32768:
             assert entry["spills"] == 0, entry
 
