@@ -91,6 +91,7 @@ def build(
         policy = _with_cost(policy, module)
     reset = torch_state.Reset(module, target, torch_trial.batch(policy.inputs))
     if policy.kind == "factory":
+        _first_reset(policy, reset)
         policy = _learn(policy, call, reset)
     found = policy.asked.get("torch", {})
     if found.get("drop_method"):
@@ -122,11 +123,21 @@ def _object_call(target: Any, policy: PolicySpec) -> Any:
     return lambda *tensors: step(dict(zip(names, tensors, strict=True)))
 
 
+def _first_reset(policy: PolicySpec, reset: torch_state.Reset) -> None:
+    """As a robot's program does before it starts; a reset that can't be called was noted already."""
+    try:
+        reset()
+    except Exception as error:
+        raise factory.failure(policy, error) from error
+
+
 def _learn(policy: PolicySpec, call: Any, reset: torch_state.Reset) -> PolicySpec:
     """Outputs and state of a factory's object by one call in this process: its construction may own hardware, so no fork."""
     import torch
 
     changed: tuple[str, ...] = ()
+    if reset.note:
+        policy = dataclasses.replace(policy, notes=(*policy.notes, reset.note))
     if not policy.outputs:
         rng = np.random.default_rng(policy.seed)
         try:

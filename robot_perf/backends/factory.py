@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from robot_perf.backends.own_reset import own_reset
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.errors import PolicyError, RobotPerfError
 from robot_perf.policies import factory
@@ -23,6 +24,10 @@ def load_numpy(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     if torch is not None and isinstance(built.policy, torch.nn.Module):
         raise PolicyError(f"{policy.factory} returned a torch module", do="Run it with --backend eager (or compile).")
     runner = FactoryRunner(built)
+    try:
+        runner.reset()  # a published policy comes out of its constructor with the state of its own self-test
+    except Exception as error:
+        raise factory.failure(runner.spec, error) from error
     if not runner.spec.outputs:
         _try_once(runner)
     return runner
@@ -57,7 +62,16 @@ class FactoryRunner:
         self._durations = {"import_ns": built.import_ns, "construct_ns": built.construct_ns}
         step = getattr(built.policy, "step", None)
         self._step = step if callable(step) else None
-        self._reset = getattr(built.policy, "reset", None)
+        batch = self.spec.inputs[0].shape[0] if self.spec.inputs[0].shape else 1
+        name, self._reset, note = own_reset(built.policy, batch, lambda n: np.ones(n, np.bool_))
+        if name and self._reset is None:
+            raise PolicyError(
+                f"{self.spec.factory}: its {name} takes arguments that are not known here",
+                why=note.split(":")[0] + ".",
+                do=f"Give the object a {name} that takes nothing, or `dones`.",
+            )
+        if note:
+            self.spec = dataclasses.replace(self.spec, notes=(*self.spec.notes, note))
         self._inputs: dict[str, Array] = {t.name: np.zeros(t.shape, t.dtype) for t in self.spec.inputs}
         self._fed = [self.spec.inputs[i].name for i in self.spec.fed]
         self._carried = [(self.spec.inputs[p.target].name, p.source) for p in self.spec.state]
@@ -69,7 +83,7 @@ class FactoryRunner:
     @property
     def has_reset(self) -> bool:
         """True when the object can put itself back."""
-        return callable(self._reset)
+        return self._reset is not None
 
     def step(self, observation: Arrays) -> Arrays:
         """The answer as a sequence of arrays. Whatever the user's code raises passes through."""
@@ -98,7 +112,7 @@ class FactoryRunner:
 
     def reset(self) -> None:
         """The object's own reset(), and carried values as at the start."""
-        if callable(self._reset):
+        if self._reset is not None:
             self._reset()
         for (name, _), value in zip(self._carried, self._initial, strict=True):
             self._inputs[name] = value

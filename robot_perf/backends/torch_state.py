@@ -6,11 +6,10 @@ state, and it goes back to its loaded value.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-RESET_NAMES = ("reset_memory", "reset")
+from robot_perf.backends.own_reset import own_reset
 
 
 class Reset:
@@ -23,7 +22,7 @@ class Reset:
         self._module = module
         self._saved = {name: tensor.detach().clone() for name, tensor in _buffers(module)}
         self._places = {name: tensor.data_ptr() for name, tensor in _buffers(module)}
-        self.name, self._method, self.note = _method(target, batch)
+        self.name, self._method, self.note = own_reset(target, batch, _all_done)
         self.left: tuple[str, ...] = ()  # what the method left changed in the last reset
         self.other: tuple[str, ...] = ()  # what it set to other values than the loaded ones
 
@@ -127,6 +126,12 @@ def finding(names: tuple[str, ...], how: str) -> str:
     return f"state: {', '.join(names)} in buffers, reset by {how} before measuring"
 
 
+def _all_done(batch: int) -> Any:
+    import torch
+
+    return torch.ones(batch, dtype=torch.bool)
+
+
 def _buffers(module: Any) -> Iterator[tuple[str, Any]]:
     if module is not None:
         yield from module.named_buffers()
@@ -152,48 +157,3 @@ def _close(a: Any, b: Any) -> bool:
 
     # The first calls run unoptimised code, later ones fused code: equal up to rounding.
     return a.shape == b.shape and bool(np.allclose(a, b, rtol=1e-4, atol=1e-5, equal_nan=True))
-
-
-def _method(target: Any, batch: int) -> tuple[str, Callable[[], Any] | None, str]:
-    """(name, callable without arguments, note): the policy's own reset, if it has one that can be called."""
-    for name in RESET_NAMES:
-        method = getattr(target, name, None)
-        if not callable(method):
-            continue
-        required = _required(method)
-        if required is None:
-            return (
-                name,
-                None,
-                f"{name} has a signature that can't be read: the loaded buffer values are restored instead",
-            )
-        if not required:
-            return name, method, ""
-        if len(required) == 1 and "done" in required[0].lower():
-            return name, _all_done(method, batch), f"{name}({required[0]}) is called with all {batch} environments done"
-        arguments = ", ".join(required)
-        return (
-            name,
-            None,
-            f"{name}({arguments}) can't be called without more knowledge: the loaded buffer values are restored instead",
-        )
-    return "", None, ""
-
-
-def _all_done(method: Any, batch: int) -> Callable[[], Any]:
-    import torch
-
-    done = torch.ones(batch, dtype=torch.bool)
-    return lambda: method(done)
-
-
-def _required(method: Any) -> list[str] | None:
-    schema = getattr(method, "schema", None)
-    if schema is not None:
-        return [a.name for a in schema.arguments[1:] if not a.has_default_value()]
-    try:
-        parameters = inspect.signature(method).parameters.values()
-    except (TypeError, ValueError):
-        return None
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    return [p.name for p in parameters if p.default is inspect.Parameter.empty and p.kind not in kinds]

@@ -84,7 +84,7 @@ def construct(spec: PolicySpec) -> Built:
             f"{spec.factory} returned {type(policy).__name__}, which has no step() and is not callable",
             do="Return an object with step(inputs: dict) -> sequence of arrays, or a callable.",
         )
-    resets = callable(getattr(policy, "reset", None))
+    resets = any(callable(getattr(policy, name, None)) for name in ("reset", "reset_memory"))
     return Built(policy, complete(spec, said, resets), imported - start, built - imported)
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
+from robot_perf.backends.check import check_outputs, expected_outputs
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies import factory, scripted
 from robot_perf.policies.observations import open_observations
@@ -174,6 +175,34 @@ def test_spec_that_lies_or_is_no_mapping(module: str, tmp_path: Path) -> None:
     sys.modules.pop("liar")
 
 
+def test_resets_with_arguments(module: str, tmp_path: Path) -> None:
+    (tmp_path / "resets.py").write_text(
+        "import numpy as np\n"
+        "class Dones:\n"
+        "    def __init__(self): self.total = np.ones((3, 4), np.float32)\n"
+        "    def spec(self): return {'inputs': {'obs': [3, 4]}, 'outputs': {'a': [3, 4]}}\n"
+        "    def step(self, inputs):\n"
+        "        self.total = self.total + inputs['obs']\n"
+        "        return (self.total,)\n"
+        "    def reset(self, dones): self.total[dones] = 0\n"
+        "class Noise(Dones):\n"
+        "    def reset(self, low, high): pass\n"
+        "class Raising(Dones):\n"
+        "    def reset(self): raise OSError('no device')\n"
+    )
+    runner = backends.load("python", policies.describe("resets:Dones"), {})
+    x = (np.ones((3, 4), np.float32),)
+    assert runner.step(x)[0].max() == 1 and runner.step(x)[0].max() == 2
+    runner.reset()
+    assert runner.step(x)[0].max() == 1
+    assert any("all 3 environments done" in n for n in runner.spec.notes)
+    with pytest.raises(PolicyError, match=r"reset\(low, high\)"):
+        backends.load("python", policies.describe("resets:Noise"), {})
+    with pytest.raises(PolicyError, match="no device"):
+        backends.load("python", policies.describe("resets:Raising"), {})
+    sys.modules.pop("resets")
+
+
 def test_the_silent_policy_is_called_once_and_reset(module: str) -> None:
     spec = policies.describe(f"{module}:Silent", shapes={"obs": (1, 4)})
     runner = backends.load("python", spec, {})
@@ -215,6 +244,32 @@ def test_scripted_faults(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         policy = scripted.exits(at=0, how="system_exit")
         policy.step({})
+
+
+def test_a_published_numpy_policy_with_a_golden_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quadrotor GRU of the package foundation-policy: 22 -> dense 16 -> GRU 16 -> 4, 100 Hz, with 500 recorded steps."""
+    package = pytest.importorskip("foundation_policy", reason="the optional package foundation-policy is not installed")
+    h5py = pytest.importorskip("h5py", reason="the optional package h5py is not installed")
+    (tmp_path / "raptor.py").write_text(
+        "import foundation_policy\n"
+        "class Policy:\n"
+        "    def __init__(self):\n"
+        "        self.model = foundation_policy.Raptor()\n"
+        "        self.reset = self.model.reset\n"
+        "    def step(self, inputs):\n"
+        "        return [self.model.evaluate_step(inputs['obs'])]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    with h5py.File(Path(package.__file__).parent / "blob" / "checkpoint.h5") as file:
+        given, wanted = file["example/input"][:, :1], file["example/output"][:, :1]
+    recording = tmp_path / "golden.npz"
+    np.savez(recording, **{"in.obs": given.astype(np.float32), "out.0": wanted.astype(np.float32)})
+    spec = policies.describe("raptor:Policy", observations=str(recording))
+    runner = backends.load("python", spec, {})
+    observations = open_observations(runner.spec, path=str(recording))
+    assert runner.spec.outputs[0].shape == (1, 4) and "reset()" in runner.spec.state_note
+    assert check_outputs(runner, observations, expected_outputs(str(recording), runner.spec)) is None
+    sys.path[:] = [p for p in sys.path if p != str(tmp_path)]
 
 
 def test_options_are_read_as_scalars(refused: Callable[..., str]) -> None:
