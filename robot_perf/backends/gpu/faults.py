@@ -8,7 +8,8 @@ from robot_perf.backends.text import first_line
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, RobotPerfError
 
 _CAPTURE = re.compile(
-    r"captur|cudaErrorStreamCapture|operation not permitted|operation would make the legacy stream depend", re.IGNORECASE
+    r"captur|cudaErrorStreamCapture|operation not permitted|operation would make the legacy stream depend",
+    re.IGNORECASE,
 )
 _MEMORY = re.compile(r"out of memory|cudaErrorMemoryAllocation|OutOfMemory|failed to allocate memory", re.IGNORECASE)
 _DEVICES = re.compile(
@@ -44,7 +45,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     return bool(_MEMORY.search(f"{type(error).__name__}: {error}"))
 
 
-def out_of_memory(name: str, error: BaseException, free_bytes: int | None = None, total_bytes: int | None = None) -> PolicyError:
+def out_of_memory(
+    name: str, error: BaseException, free_bytes: int | None = None, total_bytes: int | None = None
+) -> PolicyError:
     """Device memory is used up."""
     room = ""
     if free_bytes is not None and total_bytes is not None:

@@ -1,12 +1,12 @@
 """The options of a policy on a CUDA device, read once and refused when they are wrong; the tolerances that a precision earns.
 
-    device      cuda:N
-    precision   fp32 (TF32 off), tf32, fp16, bf16, int8, fp8
-    sync        auto (the driver's own choice), block (sleep until the device's interrupt), spin (poll from the loop)
-    cuda_graph  replay the whole step, copies included, as one CUDA graph
-    buffers     copy (pinned memory and copies), mapped (the device reads and writes the host's memory itself)
-    marks       CUDA events around each step (the column device_ns)
-    priority    of the stream, lower is served first: 0 … -5 on most devices
+device      cuda:N
+precision   fp32 (TF32 off), tf32, fp16, bf16, int8, fp8
+sync        auto (the driver's own choice), block (sleep until the device's interrupt), spin (poll from the loop)
+cuda_graph  replay the whole step, copies included, as one CUDA graph
+buffers     copy (pinned memory and copies), mapped (the device reads and writes the host's memory itself)
+marks       CUDA events around each step (the column device_ns)
+priority    of the stream, lower is served first: 0 … -5 on most devices
 """
 
 from __future__ import annotations
@@ -121,9 +121,7 @@ def boolean(name: str, value: Any) -> bool:
 
 def _one_of(name: str, value: Any, allowed: tuple[str, ...], backend: str) -> str:
     if str(value) not in allowed:
-        raise UsageError(
-            f"{name} {value!r} is not offered by backend {backend}", why=f"Offered: {', '.join(allowed)}."
-        )
+        raise UsageError(f"{name} {value!r} is not offered by backend {backend}", why=f"Offered: {', '.join(allowed)}.")
     return str(value)
 
 

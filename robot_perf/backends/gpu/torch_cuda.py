@@ -37,9 +37,13 @@ def open_device(options: DeviceOptions) -> Any:
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if count == 0:
         reason = next((str(w.message).splitlines()[0] for w in said), "")
-        raise BackendUnavailableError("torch sees no CUDA device here", do="nvidia-smi says whether the driver does.", detail=reason)
+        raise BackendUnavailableError(
+            "torch sees no CUDA device here", do="nvidia-smi says whether the driver does.", detail=reason
+        )
     if options.index >= count:
-        raise UsageError(f"device {options.device}: there {'is' if count == 1 else 'are'} {count} here", why="Counted from cuda:0.")
+        raise UsageError(
+            f"device {options.device}: there {'is' if count == 1 else 'are'} {count} here", why="Counted from cuda:0."
+        )
     device = torch.device(options.device)
     if options.precision == "bf16" and not torch.cuda.is_bf16_supported():
         raise PolicyError(f"precision bf16: {torch.cuda.get_device_name(device)} lacks it", do="Use fp16.")
@@ -107,7 +111,8 @@ def move_export(program: Any, device: Any) -> Any:
         import torch
 
         raise BackendUnavailableError(
-            f"torch {torch.__version__} can't move a torch.export program to another device", do="Use torch 2.6 or newer."
+            f"torch {torch.__version__} can't move a torch.export program to another device",
+            do="Use torch 2.6 or newer.",
         ) from error
     return move_to_device_pass(program, str(device))
 

@@ -1,0 +1,144 @@
+"""The static buffers of a policy on a device without torch: pinned arrays, device addresses, and the copies between them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from robot_perf.backends.gpu.cudart import Memory, Stream, check, runtime, tensor_bytes
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.protocol import Array
+from robot_perf.policies.observations import initial_state
+from robot_perf.specs import PolicySpec, TensorSpec
+
+Copy = tuple[int, int, int]  # target, source, bytes
+
+
+class Buffers:
+    """`inputs` and `outputs` are device addresses by name; `staged` and `answers` the host's arrays by position.
+
+    `dtypes` names tensors that the runtime holds in another dtype than the file says (TensorRT before 10 keeps int64 as int32).
+    With mapped buffers the device reads and writes the pinned memory itself: no copy is queued for them.
+    """
+
+    def __init__(self, policy: PolicySpec, options: DeviceOptions, dtypes: Mapping[str, str] | None = None) -> None:
+        self._cu = runtime()
+        kinds = self._cu.cudaMemcpyKind
+        self._to_device, self._to_host = kinds.cudaMemcpyHostToDevice, kinds.cudaMemcpyDeviceToHost
+        self._on_device = kinds.cudaMemcpyDeviceToDevice
+        self._policy, self._memory, self._dtypes = policy, Memory(), dict(dtypes or {})
+        self.inputs: dict[str, int] = {}
+        self.outputs: dict[str, int] = {}
+        self.staged: list[Array] = []
+        self.answers: list[Array] = []
+        self._uploads: list[Copy] = []
+        self._downloads: list[Copy] = []
+        self._own_outputs: list[tuple[int, int]] = []
+        try:
+            self._allocate(policy, options.mapped)
+        except Exception:
+            self._memory.close()
+            raise
+        inputs, outputs = policy.inputs, policy.outputs
+        self._carried: list[Copy] = [
+            (self.inputs[inputs[p.target].name], self.outputs[outputs[p.source].name], self._size(inputs[p.target]))
+            for p in policy.state
+        ]
+        self._initial = [
+            np.ascontiguousarray(a.astype(self._held(inputs[p.target]).dtype, copy=False))
+            for p, a in zip(policy.state, initial_state(policy), strict=True)
+        ]
+        self.restart()
+
+    def _held(self, tensor: TensorSpec) -> TensorSpec:
+        return dataclasses.replace(tensor, dtype=self._dtypes.get(tensor.name, tensor.dtype))
+
+    def _size(self, tensor: TensorSpec) -> int:
+        return tensor_bytes(self._held(tensor))
+
+    def _allocate(self, policy: PolicySpec, mapped: bool) -> None:
+        fed = set(policy.fed)
+        for i, tensor in enumerate(policy.inputs):
+            size = self._size(tensor)
+            if i not in fed:
+                self.inputs[tensor.name] = self._memory.device(size)
+                continue
+            array, host, seen = self._memory.pinned(self._held(tensor))
+            self.staged.append(array)
+            self.inputs[tensor.name] = seen if mapped else self._memory.device(size)
+            if not mapped and size:
+                self._uploads.append((self.inputs[tensor.name], host, size))
+        carried = {p.source for p in policy.state}
+        for i, tensor in enumerate(policy.outputs):
+            size = self._size(tensor)
+            array, host, seen = self._memory.pinned(self._held(tensor))
+            self.answers.append(array)
+            # A repeated output name is one tensor of the runtime, copied to each of its positions. State stays on the device:
+            # reading it back through the host's memory would cost its next step.
+            first = tensor.name not in self.outputs
+            alone = sum(t.name == tensor.name for t in policy.outputs) == 1
+            if mapped and alone and i not in carried:
+                self.outputs[tensor.name] = seen
+                continue
+            if first:
+                self.outputs[tensor.name] = self._memory.device(size)
+                self._own_outputs.append((self.outputs[tensor.name], size))
+            if size:
+                self._downloads.append((host, self.outputs[tensor.name], size))
+
+    def upload(self, stream: Stream) -> None:
+        """Queues host to device."""
+        for target, source, size in self._uploads:
+            self._copy(target, source, size, self._to_device, stream)
+
+    def feed_back(self, stream: Stream) -> None:
+        """Queues state outputs into state inputs."""
+        for target, source, size in self._carried:
+            self._copy(target, source, size, self._on_device, stream)
+
+    def download(self, stream: Stream) -> None:
+        """Queues device to host."""
+        for target, source, size in self._downloads:
+            self._copy(target, source, size, self._to_host, stream)
+
+    def _copy(self, target: int, source: int, size: int, kind: Any, stream: Stream) -> None:
+        (error,) = self._cu.cudaMemcpyAsync(target, source, size, kind, stream.handle)
+        if error:
+            check("cudaMemcpyAsync", (error,))
+
+    def restart(self) -> None:
+        """Carried state at its start, complete on return."""
+        for (target, _, size), value in zip(self._carried, self._initial, strict=True):
+            if size:
+                check("cudaMemcpy", self._cu.cudaMemcpy(target, value.ctypes.data, size, self._to_device))
+        check("cudaDeviceSynchronize", self._cu.cudaDeviceSynchronize())
+
+    def poison(self) -> None:
+        """Every bit of the device's own output buffers: NaN in any floating-point format."""
+        for address, size in self._own_outputs:
+            check("cudaMemset", self._cu.cudaMemset(address, 0xFF, max(1, size)))
+        check("cudaDeviceSynchronize", self._cu.cudaDeviceSynchronize())
+
+    def state(self) -> dict[str, Array]:
+        """Carried values by input name, on the host."""
+        found = {}
+        for pair, (target, _, size) in zip(self._policy.state, self._carried, strict=True):
+            tensor = self._held(self._policy.inputs[pair.target])
+            array = np.zeros(tensor.shape, tensor.dtype)
+            if size:
+                check("cudaMemcpy", self._cu.cudaMemcpy(array.ctypes.data, target, size, self._to_host))
+            found[tensor.name] = array
+        return found
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of pinned host memory."""
+        return self._memory.pinned_bytes
+
+    def close(self) -> None:
+        """Frees all of it."""
+        self.staged, self.answers = [], []
+        self._memory.close()

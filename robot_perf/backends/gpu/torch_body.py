@@ -1,0 +1,176 @@
+"""One step of a torch policy on a CUDA device, in pieces: upload, compute, feed the state back, download.
+
+Eager and compiled policies run the pieces one after the other; `cuda_graph` captures them. All tensors are made once, so their
+addresses hold for a graph's life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from robot_perf.backends.gpu import faults
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.torch_cuda import LOW
+from robot_perf.backends.protocol import Array
+from robot_perf.backends.torch_runner import assembler, flatten
+from robot_perf.backends.torch_state import Reset
+from robot_perf.errors import PolicyError
+from robot_perf.policies.observations import initial_state
+from robot_perf.policies.state import Tree
+from robot_perf.specs import PolicySpec
+
+
+class Body:
+    """The tensors of one loaded policy. `module` is None for a factory's object that is no nn.Module."""
+
+    def __init__(
+        self,
+        policy: PolicySpec,
+        call: Callable[..., Any],
+        arguments: Sequence[Tree],
+        reset: Reset,
+        module: Any,
+        options: DeviceOptions,
+    ) -> None:
+        import torch
+
+        self.torch, self.policy, self.module, self.options = torch, policy, module, options
+        self.device = torch.device(options.device)
+        self.low = getattr(torch, LOW[options.precision]) if options.precision in LOW else None
+        self._call, self._reset = call, reset
+        self._assemble = None if all(a is None for a in arguments) else assembler(arguments)
+        try:
+            self._allocate()
+        except RuntimeError as error:
+            if faults.is_out_of_memory(error):
+                raise faults.out_of_memory(policy.name, error, *torch.cuda.mem_get_info(self.device)) from error
+            raise
+        self.results: list[Any] = []
+        self._checked = False
+        self.restart()
+
+    def _allocate(self) -> None:
+        torch, policy, device = self.torch, self.policy, self.device
+        self._pinned_inputs = [_pinned(torch, policy.inputs[i]) for i in policy.fed]
+        self._pinned_outputs = [_pinned(torch, t) for t in policy.outputs]
+        self.staged: list[Array] = [t.numpy() for t in self._pinned_inputs]
+        self.answers: list[Array] = [t.numpy() for t in self._pinned_outputs]
+        # `flat` holds every input by position; state inputs are written by the step itself.
+        self.flat = [torch.zeros(t.shape, dtype=getattr(torch, t.dtype), device=device) for t in policy.inputs]
+        targets = list(self._pinned_outputs)
+        uploads = []
+        for where, pinned in zip(policy.fed, self._pinned_inputs, strict=True):
+            if self.options.mapped and pinned.numel():
+                self.flat[where] = _mapped(torch, pinned, device)
+            else:
+                uploads.append((self.flat[where], pinned))
+        if self.options.mapped:
+            targets = [_mapped(torch, t, device) if t.numel() else t for t in targets]
+        self._uploads, self._targets = uploads, targets
+        self._carried = [(self.flat[p.target], p.source) for p in policy.state]
+        self._initial = [torch.from_numpy(a).to(device) for a in initial_state(policy)]
+
+    def upload(self) -> None:
+        """Host to device. Mapped inputs are read where they lie."""
+        for place, pinned in self._uploads:
+            place.copy_(pinned, non_blocking=True)
+
+    def compute(self) -> None:
+        """The policy's own call."""
+        flat = self.flat if self.low is None else [t.to(self.low) if t.is_floating_point() else t for t in self.flat]
+        if not self._checked:
+            self._first(flat)
+            return
+        self.results = flatten(self._call(*flat) if self._assemble is None else self._call(*self._assemble(flat)))
+
+    def feed_back(self) -> None:
+        """State outputs into the state inputs, on the device."""
+        for place, source in self._carried:
+            place.copy_(self.results[source])
+
+    def download(self) -> None:
+        """Device to host; a lowered result is widened on the device first."""
+        for target, result in zip(self._targets, self.results, strict=True):
+            target.copy_(result, non_blocking=True)
+
+    def _first(self, flat: list[Any]) -> None:
+        """The first call: faults that come from the device are told as such, and every result must lie on it."""
+        name, device = self.policy.name, str(self.device)
+        try:
+            results = flatten(self._call(*flat) if self._assemble is None else self._call(*self._assemble(flat)))
+        except Exception as error:
+            told = faults.on_device(name, device, error, self.options.precision)
+            if told is None:
+                raise
+            raise told from error
+        wanted = self.policy.outputs
+        if len(results) != len(wanted):
+            raise PolicyError(f"{name}: it answered {len(results)} tensors, {len(wanted)} were described")
+        for i, (result, tensor) in enumerate(zip(results, wanted, strict=True)):
+            if not isinstance(result, self.torch.Tensor) or result.device != self.device:
+                where = result.device if isinstance(result, self.torch.Tensor) else type(result).__name__
+                raise faults.wrong_device(name, device, detail=f"output {i} is on {where}")
+            if tuple(result.shape) != tensor.shape:
+                raise PolicyError(f"{name}: output {i} is {list(result.shape)}, {list(tensor.shape)} was described")
+        self.results = results
+        self._checked = True
+
+    def restart(self) -> None:
+        """Carried state at its start."""
+        for (place, _), value in zip(self._carried, self._initial, strict=True):
+            place.copy_(value)
+
+    def reset(self) -> None:
+        """Everything as after loading, complete on return."""
+        self._reset()
+        self.restart()
+        self.torch.cuda.current_stream(self.device).synchronize()
+
+    def state(self) -> dict[str, Array]:
+        """Carried values by input name, and the buffers that changed, on the host."""
+        carried = {self.policy.inputs[p.target].name: self.flat[p.target].cpu().numpy() for p in self.policy.state}
+        buffers = {
+            k: (v.float() if v.dtype == self.torch.bfloat16 else v).cpu().numpy()
+            for k, v in self._reset.state().items()
+        }
+        return {**carried, **buffers}
+
+    def buffers(self) -> dict[str, Any]:
+        """The module's buffers by name."""
+        return dict(self.module.named_buffers()) if self.module is not None else {}
+
+    def weights(self) -> list[Any]:
+        """Every parameter and buffer on the device."""
+        if self.module is None:
+            return []
+        return [t for t in (*self.module.parameters(), *self.module.buffers()) if t.is_cuda and t.numel()]
+
+    def facts(self) -> Mapping[str, Any]:
+        """How it is reset, and where its buffers lie."""
+        return {"reset": self._reset.how, "pinned_bytes": sum(a.nbytes for a in (*self.staged, *self.answers))}
+
+
+def _pinned(torch: Any, tensor: Any) -> Any:
+    return torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype), pin_memory=True)
+
+
+class _Pointer:
+    """Pinned memory as the device sees it: under unified addressing its pointer is valid there too."""
+
+    def __init__(self, tensor: Any) -> None:
+        self.tensor = tensor  # keeps the memory
+        self.__cuda_array_interface__ = {
+            "shape": tuple(tensor.shape),
+            "typestr": tensor.numpy().dtype.str,
+            "data": (tensor.data_ptr(), False),
+            "version": 3,
+            "stream": None,
+        }
+
+
+def _mapped(torch: Any, pinned: Any, device: Any) -> Any:
+    view = torch.as_tensor(_Pointer(pinned), device=device)
+    if view.data_ptr() != pinned.data_ptr():
+        raise PolicyError("buffers=mapped: torch copied pinned memory instead of mapping it", do="Use buffers=copy.")
+    return view

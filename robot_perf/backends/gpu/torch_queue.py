@@ -1,0 +1,191 @@
+"""Eager and compiled policies on a CUDA device: each step queues its pieces one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from robot_perf.backends.gpu.torch_body import Body
+from robot_perf.backends.gpu.torch_cuda import memory_facts
+from robot_perf.backends.protocol import Array
+
+# What counts as one launch in torch's profiler, by runtime and driver name.
+_LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
+
+
+class Waiter:
+    """Waits for a stream: by the driver's own choice, asleep, or polling."""
+
+    def __init__(self, torch: Any, stream: Any, sync: str) -> None:
+        self._stream, self._query = stream, stream.query
+        self._event = torch.cuda.Event(blocking=True) if sync == "block" else None
+        self.wait: Callable[[], None] = {"auto": stream.synchronize, "block": self._asleep, "spin": self._polling}[sync]
+
+    def _asleep(self) -> None:
+        # An event with the blocking flag sleeps whatever the device's schedule is.
+        event = self._event
+        event.record(self._stream)
+        event.synchronize()
+
+    def _polling(self) -> None:
+        query = self._query
+        while not query():
+            pass
+
+    def busy(self) -> bool:
+        """True while the stream has unfinished work."""
+        return not self._query()
+
+
+class QueuedSteps:
+    """`gpu.runner.Work` for policies that torch runs operator by operator, or as compiled code.
+
+    `before` is called before each step (CUDA graph trees want to be told where one begins).
+    """
+
+    def __init__(
+        self,
+        body: Body,
+        stream: Any,
+        facts: Mapping[str, Any],
+        counters: Callable[[], Mapping[str, int]] = dict,
+        before: Callable[[], Any] | None = None,
+    ) -> None:
+        torch = body.torch
+        self.body, self._stream, self._facts, self._counters = body, stream, dict(facts), counters
+        self.staged, self.answers = body.staged, body.answers
+        self.device_answers: list[Any] = []
+        self._no_grad, self._before = torch.no_grad, before
+        waiter = Waiter(torch, stream, body.options.sync)
+        self.wait, self.busy = waiter.wait, waiter.busy
+        self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
+        self._plain: Callable[[], None] = self._launch_marked_whole if body.options.marks else self._launch
+        self.launch: Callable[[], None] = lambda: self._now()
+        self._now = self._plain
+        self._timed = body.options.marks
+
+    def _launch(self) -> None:
+        body = self.body
+        with self._no_grad():
+            if self._before is not None:
+                self._before()
+            body.upload()
+            body.compute()
+            body.feed_back()
+            body.download()
+
+    def _launch_marked_whole(self) -> None:
+        marks, stream = self._marks, self._stream
+        marks[0].record(stream)
+        self._launch()
+        marks[3].record(stream)
+
+    def _launch_phases(self) -> None:
+        body, marks, stream = self.body, self._marks, self._stream
+        with self._no_grad():
+            if self._before is not None:
+                self._before()
+            marks[0].record(stream)
+            body.upload()
+            marks[1].record(stream)
+            body.compute()
+            body.feed_back()
+            marks[2].record(stream)
+            body.download()
+            marks[3].record(stream)
+
+    def mark_phases(self, on: bool) -> None:
+        """Four events a step, or what the options say."""
+        self._now = self._launch_phases if on else self._plain
+        self._timed = on or self.body.options.marks
+
+    def device_ns(self) -> int:
+        """From before the first copy to after the last."""
+        return _between(self._marks[0], self._marks[3]) if self._timed else -1
+
+    def phases_ns(self) -> tuple[int, int, int]:
+        """Host to device, policy, device to host."""
+        a, b, c, d = self._marks
+        return _between(a, b), _between(b, c), _between(c, d)
+
+    def rehearse(self) -> None:
+        """Computes on the last observation and waits. Buffers that it moved are put back; results are dropped."""
+        body = self.body
+        kept = (
+            [(t, t.clone()) for t in body.buffers().values()] if body.policy.state_note.find("in buffers") >= 0 else []
+        )
+        with self._no_grad():
+            if self._before is not None:
+                self._before()
+            body.compute()
+            for tensor, value in kept:
+                tensor.copy_(value)
+        self.wait()
+
+    def touch(self) -> None:
+        """Reads every weight once."""
+        for tensor in self.body.weights():
+            tensor.sum()
+        self.wait()
+
+    def poison(self) -> None:
+        """Results are new tensors in each step: nothing on the device outlives one."""
+
+    def reset(self) -> None:
+        """The state as after loading."""
+        self.body.reset()
+
+    def state(self) -> Mapping[str, Array]:
+        """Carried values and changed buffers."""
+        return self.body.state()
+
+    def counters(self) -> Mapping[str, int]:
+        """Compiles, graph breaks, skipped CUDA graphs; empty in eager mode."""
+        return self._counters()
+
+    def examine(self) -> Mapping[str, Any]:
+        """Launches per step by torch's profiler, which stays attached: only once nothing is measured any more."""
+        from torch.profiler import ProfilerActivity, profile
+
+        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+            self.launch()
+            self.wait()
+        names = [event.name for event in profiler.events()]
+        launches = sum(name in _LAUNCHES for name in names)
+        if not launches:
+            return {
+                "launches_per_step": None,
+                "launches_per_step_reason": "torch's profiler saw no launch (CUPTI is not usable here)",
+            }
+        return {
+            "launches_per_step": launches,
+            "launches_are": "kernel and graph launches of one step, by torch's profiler",
+        }
+
+    def facts(self) -> Mapping[str, Any]:
+        """Versions, options, memory."""
+        options = self.body.options
+        return {
+            **self._facts,
+            **options.facts(),
+            **memory_facts(self.body.device),
+            **self.body.facts(),
+            "captured": False,
+            "launches_per_step": None,
+            "build_ns": None,
+        }
+
+    def close(self) -> None:
+        """Frees device memory."""
+        self.wait()
+        del self.body
+        self._now = self._plain = _closed
+
+
+def _between(start: Any, end: Any) -> int:
+    """ns between two recorded events; CUDA answers in ms with a resolution of about 0.5 µs."""
+    return round(start.elapsed_time(end) * 1e6)
+
+
+def _closed() -> None:
+    raise RuntimeError("the runner is closed")

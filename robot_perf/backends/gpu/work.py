@@ -1,0 +1,153 @@
+"""A step through cuda-python: static buffers, a runtime that queues the policy, and a CUDA graph of the whole where asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from robot_perf.backends.gpu import faults
+from robot_perf.backends.gpu.buffers import Buffers
+from robot_perf.backends.gpu.cudart import CudaError, Graph, Marks, Stream
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.protocol import Array
+
+
+class StreamWork:
+    """`gpu.runner.Work` over `enqueue`, which queues the policy alone on the stream.
+
+    `capturable` is whether the whole step may become one graph of ours: ONNX Runtime replays its own instead. `owner` is
+    closed last: what holds the runtime's context and weights.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: DeviceOptions,
+        stream: Stream,
+        buffers: Buffers,
+        enqueue: Callable[[], None],
+        facts: Callable[[], Mapping[str, Any]],
+        close: Callable[[], None],
+        *,
+        capturable: bool,
+        warm_ups: int = 3,
+    ) -> None:
+        self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
+        self._enqueue, self._facts, self._close = enqueue, facts, close
+        self._capturable, self._warm_ups = capturable, warm_ups
+        self.staged, self.answers = buffers.staged, buffers.answers
+        self.device_answers: list[Any] = []
+        self.wait, self.busy = stream.wait, stream.busy
+        self._marks = Marks(4)
+        self._graphs: dict[str, Graph] = {}
+        self._timed = options.marks
+        self.launch: Callable[[], None] = self._plain()
+
+    def _plain(self) -> Callable[[], None]:
+        kind = "whole" if self._options.marks else "step"
+        return self._prepared(kind)
+
+    def _prepared(self, kind: str) -> Callable[[], None]:
+        """What queues a step of this kind: the replay of a graph, made once, or the calls themselves."""
+        if not (self._options.cuda_graph and self._capturable):
+            return lambda: self._queue(kind, captured=False)
+        if kind not in self._graphs:
+            self._graphs[kind] = self._capture(kind)
+        return self._graphs[kind].launch
+
+    def _capture(self, kind: str) -> Graph:
+        for _ in range(self._warm_ups):
+            # The first calls allocate and choose kernels, which a capture can't hold.
+            self._queue("rehearsal", captured=False)
+            self._stream.wait()
+        try:
+            graph = Graph(self._stream, lambda: self._queue(kind, captured=True))
+        except (CudaError, RuntimeError) as error:
+            raise faults.not_captured(self._name, error) from error
+        self._stream.wait()
+        return graph
+
+    def _queue(self, kind: str, *, captured: bool) -> None:
+        stream, buffers, marks = self._stream, self._buffers, self._marks
+        phases, whole = kind == "phases", kind in ("phases", "whole")
+        if kind == "rehearsal":
+            self._enqueue()
+            return
+        if whole:
+            marks.record(0, stream, captured=captured)
+        buffers.upload(stream)
+        if phases:
+            marks.record(1, stream, captured=captured)
+        self._enqueue()
+        buffers.feed_back(stream)
+        if phases:
+            marks.record(2, stream, captured=captured)
+        buffers.download(stream)
+        if whole:
+            marks.record(3, stream, captured=captured)
+
+    def mark_phases(self, on: bool) -> None:
+        """Another, marked graph, or the plain one again."""
+        self.launch = self._prepared("phases") if on else self._plain()
+        self._timed = on or self._options.marks
+
+    def device_ns(self) -> int:
+        """From before the first copy to after the last."""
+        return self._marks.between(0, 3) if self._timed else -1
+
+    def phases_ns(self) -> tuple[int, int, int]:
+        """Host to device, policy, device to host."""
+        marks = self._marks
+        return marks.between(0, 1), marks.between(1, 2), marks.between(2, 3)
+
+    def rehearse(self) -> None:
+        """The policy alone on what the buffers hold; state outputs are not fed back."""
+        self._prepared("rehearsal")()
+        self.wait()
+
+    def poison(self) -> None:
+        """The device's own output buffers."""
+        self._stream.wait()
+        self._buffers.poison()
+
+    def reset(self) -> None:
+        """Carried state at its start."""
+        self._stream.wait()
+        self._buffers.restart()
+
+    def state(self) -> Mapping[str, Array]:
+        """Carried values by input name."""
+        self._stream.wait()
+        return self._buffers.state()
+
+    def counters(self) -> Mapping[str, int]:
+        """Captures: none may happen inside the window."""
+        return {"captures": len(self._graphs)} if self._capturable else {}
+
+    def examine(self) -> Mapping[str, Any]:
+        """Nothing that the facts do not say already."""
+        return {}
+
+    def facts(self) -> Mapping[str, Any]:
+        """Options, captured nodes, pinned memory, and what the runtime says."""
+        graph = self._graphs.get("whole" if self._options.marks else "step")
+        found: dict[str, Any] = {
+            **self._options.facts(),
+            "captured": graph is not None,
+            "launches_per_step": 1 if graph is not None else None,
+            "pinned_bytes": self._buffers.pinned_bytes,
+        }
+        if graph is not None:
+            found["graph_nodes"] = dict(graph.nodes)
+            found["kernels_per_step"] = graph.nodes.get("kernel", 0)
+        return {**found, **self._facts()}
+
+    def close(self) -> None:
+        """Graphs, buffers, then the runtime's own."""
+        self._stream.wait()
+        for graph in self._graphs.values():
+            graph.close()
+        self._marks.close()
+        self._buffers.close()
+        self._close()
+        self._stream.close()

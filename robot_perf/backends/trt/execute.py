@@ -1,0 +1,152 @@
+"""Runs an engine: named tensors on static buffers, `execute_async_v3` on one stream, the whole step as a CUDA graph by default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from robot_perf.backends.gpu import cudart, faults
+from robot_perf.backends.gpu import options as device_options
+from robot_perf.backends.gpu.buffers import Buffers
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.runner import QueuedRunner
+from robot_perf.backends.gpu.work import StreamWork
+from robot_perf.backends.protocol import Runner
+from robot_perf.backends.trt import api as trt_api
+from robot_perf.backends.trt.api import Api
+from robot_perf.backends.trt.build import engine_for
+from robot_perf.errors import BackendUnavailableError, PolicyError
+from robot_perf.specs import PolicySpec
+
+
+def load(edition: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
+    """A runner on a CUDA device. Options: those of `gpu.options` (cuda_graph on by default), and of `trt.build.engine_for`.
+
+    Raises PolicyError, BackendUnavailableError, or InvalidMeasurementError when the step can't be captured.
+    """
+    if reason := trt_api.unavailable(edition):
+        raise BackendUnavailableError(f"backend {edition} can't run here", why=reason)
+    settled = device_options.read(options, edition, cuda_graph=True)
+    device = cudart.open_device(settled)
+    api = trt_api.load(edition)
+    before = cudart.free_bytes()
+    engine = engine_for(api, policy, settled.precision, device, options)
+    try:
+        return _runner(api, policy, settled, device, engine.plan, dict(engine.facts), before)
+    except (cudart.CudaError, MemoryError) as error:
+        if faults.is_out_of_memory(error):
+            raise faults.out_of_memory(policy.name, error) from error
+        raise
+
+
+def _runner(
+    api: Api,
+    policy: PolicySpec,
+    options: DeviceOptions,
+    device: Mapping[str, Any],
+    plan: bytes,
+    facts: dict[str, Any],
+    free_before: int,
+) -> Runner:
+    said = len(api.log)
+    runtime = api.module.Runtime(api.logger)
+    engine = runtime.deserialize_cuda_engine(plan)
+    if engine is None:
+        raise _refused(api, policy, "does not take its engine", said)
+    context = engine.create_execution_context()
+    if context is None:
+        raise _refused(api, policy, "can't make an execution context", said)
+    held = tensors(api, engine, policy)
+    stream = cudart.Stream(options)
+    buffers = Buffers(policy, options, held)
+    _bind(api, context, policy, buffers)
+
+    def enqueue(run: Any = context.execute_async_v3, address: int = stream.address) -> None:
+        if not run(address):
+            raise RuntimeError(f"{api.name} could not queue the step: {api.last_words(said)}")
+
+    owned: list[Any] = [context, engine, runtime]
+    found = {
+        "backend": api.edition,
+        "version": api.version,
+        **device,
+        **facts,
+        "held_as": dict(held),
+        "device_memory_is": "what the device's free memory shrank by while loading, without the CUDA context",
+    }
+    found.setdefault("build_ns", None)
+
+    def shrank() -> Mapping[str, Any]:
+        return found | {"device_memory_bytes": max(0, memory["after"])}
+
+    memory = {"after": 0}
+    work = StreamWork(
+        policy.name, options, stream, buffers, enqueue, shrank, lambda: _release(owned), capturable=options.cuda_graph
+    )
+    memory["after"] = free_before - cudart.free_bytes()
+    return QueuedRunner(policy, work)
+
+
+def _release(owned: list[Any]) -> None:
+    # In this order: a context must not outlive its engine, nor an engine its runtime.
+    while owned:
+        del owned[0]
+
+
+def tensors(api: Api, engine: Any, policy: PolicySpec) -> dict[str, str]:
+    """Names whose dtype in the engine is not the file's, with the engine's dtype. Raises PolicyError for a missing tensor."""
+    names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+    wanted = [t.name for t in (*policy.inputs, *policy.outputs)]
+    lost = [n for n in wanted if n not in names]
+    # An input that no output depends on is dropped by the builder: the policy never reads it.
+    unread = {t.name for t in policy.inputs}
+    if missing := [n for n in lost if n not in unread]:
+        raise PolicyError(
+            f"{policy.name}: the engine lacks output {', '.join(missing)}", why=f"It has {', '.join(names)}."
+        )
+    found = {}
+    for tensor in (*policy.inputs, *policy.outputs):
+        if tensor.name in lost:
+            continue
+        dtype = _numpy_name(api.module, engine.get_tensor_dtype(tensor.name))
+        if dtype != tensor.dtype:
+            if dtype not in ("int32", "int64", "float32"):
+                raise PolicyError(
+                    f"{policy.name}: {tensor.name} is {dtype} in the engine, {tensor.dtype} in the file",
+                    do="Export it with float32 inputs and outputs.",
+                )
+            found[tensor.name] = dtype
+    return found
+
+
+def _numpy_name(trt: Any, dtype: Any) -> str:
+    try:
+        return str(trt.nptype(dtype).__name__).rstrip("_")
+    except TypeError:
+        return str(dtype).rsplit(".", 1)[-1].lower()
+
+
+def _bind(api: Api, context: Any, policy: PolicySpec, buffers: Buffers) -> None:
+    engine = context.engine
+    names = {engine.get_tensor_name(i) for i in range(engine.num_io_tensors)}
+    for tensor in policy.inputs:
+        if tensor.name in names and -1 in tuple(engine.get_tensor_shape(tensor.name)):
+            context.set_input_shape(tensor.name, tensor.shape)
+    for tensor in policy.outputs:
+        shape = tuple(context.get_tensor_shape(tensor.name))
+        if shape != tensor.shape:
+            raise PolicyError(
+                f"{policy.name}: output {tensor.name} is {list(shape)} in the engine, {list(tensor.shape)} in the file"
+            )
+    for name, address in {**buffers.inputs, **buffers.outputs}.items():
+        if name in names and not context.set_tensor_address(name, address):
+            raise PolicyError(f"{policy.name}: {api.name} refuses the address of {name}", detail=api.last_words())
+
+
+def _refused(api: Api, policy: PolicySpec, what: str, said: int) -> PolicyError:
+    words = api.last_words(said)
+    if faults.is_out_of_memory(RuntimeError(words)):
+        return faults.out_of_memory(policy.name, RuntimeError(words))
+    return PolicyError(
+        f"{policy.name}: {api.name} {what}", why=words, do="Delete the kept engine, or use another precision."
+    )
