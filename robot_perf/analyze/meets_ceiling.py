@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from robot_perf.analyze.ceiling import RESIDENT_SHARE
 from robot_perf.analyze.ceiling_check import LOW
+from robot_perf.analyze.roofline import DTYPE_BYTES
 from robot_perf.devices import bandwidth_of, peak_of
 from robot_perf.errors import UsageError
+from robot_perf.run.bench_report import OK, TIGHT, BenchReport
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 from robot_perf.specs.device import DeviceSpec, PowerMode, ProbeReport
@@ -132,6 +134,40 @@ def run_meets_ceiling(
         raise UsageError(f"{run.policy.name}: the Run holds no finished step of the measured window")
     median = float(np.percentile(times, 50, method="inverted_cdf"))
     return meets_ceiling(run.policy.name, median, cost, device, mode, measured=measured, dtype=dtype, probe=probe)
+
+
+def bench_meets_ceiling(
+    report: BenchReport,
+    device: DeviceSpec,
+    mode: PowerMode | None = None,
+    *,
+    dtype: str = "fp32",
+    probe: ProbeReport | None = None,
+) -> tuple[CeilingShare, ...]:
+    """Every valid point of a bench report against the device, in the report's order.
+
+    A report keeps the parameter count alone, so a call is taken to read each parameter once at `dtype` and to do 2 FLOP
+    with it: right for one row through linear layers, too low for convolutions and recurrences over several steps.
+    Raises UsageError where no point can be compared.
+    """
+    parameters = {p.name: p.parameters for p in report.policies}
+    shares = []
+    for row in report.rows:
+        count = parameters.get(row.policy)
+        for point in row.points:
+            measured_ns = point.device_p50_ns or point.p("p50")
+            if point.status != OK or not count or not measured_ns:
+                continue
+            cost = PolicyCost(count, bytes_read=round(count * DTYPE_BYTES[dtype]), flop=2 * count)
+            which = "device time, median" if point.device_p50_ns else "execution, median"
+            rate = point.rate if point.rate == TIGHT else f"{point.rate} Hz"
+            name = f"{row.policy}, {row.backend}, {rate}"
+            share = meets_ceiling(name, measured_ns, cost, device, mode, measured=which, dtype=dtype, probe=probe)
+            note = "bytes and FLOP from the parameter count: each read once, 2 FLOP each"
+            shares.append(replace(share, notes=(*share.notes, note)))
+    if not shares:
+        raise UsageError("the bench report holds no valid point of a policy with parameters")
+    return tuple(shares)
 
 
 def step_times_ns(run: Run) -> tuple[np.ndarray, str]:

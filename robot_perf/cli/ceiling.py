@@ -47,6 +47,7 @@ def command(
     prompt_tokens: Annotated[int | None, typer.Option(help="Text and state tokens of the prefix.", rich_help_panel=POLICY, show_default="the catalogue's")] = None,
     solver_steps: Annotated[int | None, typer.Option(help="Denoise steps per chunk.", rich_help_panel=POLICY, show_default="the catalogue's")] = None,
     decode_tokens: Annotated[int | None, typer.Option(help="Action tokens decoded per chunk.", rich_help_panel=POLICY, show_default="the catalogue's")] = None,
+    chunk: Annotated[int | None, typer.Option(help="Actions that one call predicts.", rich_help_panel=POLICY, show_default="the catalogue's")] = None,
     executed: Annotated[int | None, typer.Option(help="Actions executed before the next chunk.", rich_help_panel=POLICY, show_default="the catalogue's")] = None,
     head_params: Annotated[float | None, typer.Option(help="Parameters of the language head (0: pruned away).", rich_help_panel=POLICY, show_default=False)] = None,
     on: Annotated[list[str] | None, typer.Option(help="Device, exactly by name or alias; repeatable.", rich_help_panel=DEVICE, show_default="all")] = None,
@@ -59,7 +60,7 @@ def command(
     action_tokens: Annotated[int, typer.Option(help="Tokens that one action takes (a decoder at --rate).", rich_help_panel=ASK)] = 1,
     measured: Annotated[float | None, typer.Option(help="A rate or latency to judge against the bound; needs --batch for tok/s.", rich_help_panel=ASK, show_default=False)] = None,
     unit: Annotated[str, typer.Option(help="Of --measured: tok/s, ms or Hz.", rich_help_panel=ASK)] = "tok/s",
-    run: Annotated[Path | None, typer.Option(help="A saved Run: its median step against the device's bound.", rich_help_panel=ASK, show_default=False)] = None,
+    run: Annotated[Path | None, typer.Option(help="A saved Run (.parquet) or bench report (.json): its median step against the device's bound.", rich_help_panel=ASK, show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """Bound = minimum bytes over spec bandwidth; expected = scales, KV, distinct experts and a probe's bandwidth.
@@ -76,8 +77,9 @@ def command(
     if unit not in ("tok/s", "ms", "Hz"):
         raise UsageError(f"--unit {unit!r} is unknown", why="Known: tok/s, ms, Hz.")
     from robot_perf.render.ceiling import ceiling_text
-    from robot_perf.tasks.ceiling import CeilingRequest, ceilings, document
+    from robot_perf.tasks.ceiling import ceilings, document
     from robot_perf.tasks.ceiling_model import ModelRequest
+    from robot_perf.tasks.ceiling_types import CeilingRequest
 
     answer = ceilings(
         CeilingRequest(
@@ -85,7 +87,7 @@ def command(
             model=ModelRequest(
                 params=params, model=model, config=config, checkpoint=checkpoint, active_params=active_params,
                 layers=layers, kv_heads=kv_heads, head_dim=head_dim, head_params=head_params, views=views,
-                prompt_tokens=prompt_tokens, solver_steps=solver_steps, decode_tokens=decode_tokens, executed=executed,
+                prompt_tokens=prompt_tokens, solver_steps=solver_steps, decode_tokens=decode_tokens, executed=executed, chunk=chunk,
             ),
             weight_bits=weight_bits, weight_format=weight_format, group_size=group_size,
             weight_bytes=None if weight_size is None else parse_bytes(weight_size),
@@ -103,8 +105,15 @@ def command(
 def _show_run(run: Path, target: TargetRequest, probe: Path | None, compute: str | None, json: bool) -> None:
     from robot_perf.render.ceiling import share_text
     from robot_perf.specs import to_json
-    from robot_perf.tasks.meets_ceiling import meet
+    from robot_perf.tasks.meets_ceiling import meet, meet_bench
 
+    if run.suffix == ".json":
+        shares = meet_bench(run, target, probe=probe, dtype=compute)
+        if json:
+            emit_json({"schema": "robot-perf/ceiling-share-1", "rows": [to_json(s) for s in shares]})
+        else:
+            typer.echo("\n\n".join(share_text(s) for s in shares))
+        return
     share = meet(run, target, probe=probe, dtype=compute)
     if json:
         emit_json({"schema": "robot-perf/ceiling-share-1", **to_json(share)})

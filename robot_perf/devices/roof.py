@@ -62,7 +62,7 @@ def mode_of(device: DeviceSpec, name: str) -> PowerMode:
     modes = ", ".join(m.name for m in device.modes)
     hint = ""
     if name.lower().startswith(("maxn_super", "25w", "40w")) and device.flash == "standard":
-        hint = f" {name} needs the super configuration: flash it first, then name the Super row of the table."
+        hint = f" For {name} flash the super configuration first (JetPack 6.2 or later), then name the Super row."
     raise UsageError(
         f"{device.name} has no power mode {name!r}", why=f"Its modes: {modes} (mode ids are not portable).{hint}"
     )

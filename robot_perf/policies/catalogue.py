@@ -24,7 +24,7 @@ class StageRow(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
     name: str
     params_m: PositiveFloat
-    tokens: PositiveInt | Literal["patches", "image", "prefix"] | None = None
+    tokens: PositiveInt | Literal["patches", "image", "prefix", "chunk", "chunk+1"] | None = None
     repeats: PositiveInt | Literal["solver_steps", "decode"] = 1
     new_m: PositiveFloat | None = None
 
@@ -118,6 +118,7 @@ def size_policy(
     solver_steps: int | None = None,
     decode_tokens: int | None = None,
     executed: int | None = None,
+    chunk: int | None = None,
     head_params: float | None = None,
 ) -> SizedPolicy:
     """The policy's stages with this many cameras, prompt tokens, solver steps and decoded tokens (else the
@@ -137,7 +138,10 @@ def size_policy(
     steps = solver_steps or row.solver_steps
     decoded = decode_tokens or row.decode_tokens
     missing = list(row.uncounted)
-    tokens = _tokens(row, cameras, text)
+    length = chunk or row.chunk_len
+    if length is not None and executed is not None and executed > length:
+        raise UsageError(f"--executed {executed} is more than the chunk's {length} actions")
+    tokens = _tokens(row, cameras, text, length)
     stages = [_stage(s, tokens, steps, decoded, missing, head_params) for s in row.stages]
     kept = tuple(s for s in stages if s.repeats > 0)
     return SizedPolicy(
@@ -148,20 +152,27 @@ def size_policy(
         missing=tuple(dict.fromkeys(missing)),
         assumptions=_assumptions(row, cameras, text, steps, decoded),
         actions=executed or row.actions_executed,
-        chunk=row.chunk_len,
+        chunk=length,
         control_rate_hz=row.control_rate_hz,
         views=cameras,
         documented=tuple(Documented(d.device, d.ms, d.what, d.bits, d.views, d.source) for d in row.documented),
     )
 
 
-def _tokens(row: PolicyRow, cameras: int | None, text: int | None) -> dict[str, int | None]:
+def _tokens(row: PolicyRow, cameras: int | None, text: int | None, chunk: int | None) -> dict[str, int | None]:
     def times(per_image: int | None) -> int | None:
         return None if per_image is None or cameras is None else per_image * cameras
 
     image = times(row.tokens_per_image)
     prefix = None if image is None or text is None else image + text
-    return {"patches": times(row.patches_per_image), "image": image, "prefix": prefix}
+    with_state = None if chunk is None else chunk + 1
+    return {
+        "patches": times(row.patches_per_image),
+        "image": image,
+        "prefix": prefix,
+        "chunk": chunk,
+        "chunk+1": with_state,
+    }
 
 
 def _stage(

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from robot_perf.analyze.ceiling import Ceiling, Launches, RateCheck, check_rate, decode_ceiling
+from robot_perf.analyze.ceiling import Ceiling, Launches, check_rate, decode_ceiling
 from robot_perf.analyze.ceiling_bytes import COMPUTE_BITS, DecodeLoad, Precision, decode_load, precision
 from robot_perf.analyze.ceiling_check import RateVerdict, judge_rate
 from robot_perf.analyze.ceiling_inverse import (
-    Limit,
     largest_params,
     longest_context,
     most_bits,
@@ -21,71 +19,11 @@ from robot_perf.analyze.ceiling_inverse import (
 from robot_perf.analyze.ceiling_phases import PhaseFloor, phase_floor
 from robot_perf.analyze.meets_ceiling import probe_bandwidth
 from robot_perf.errors import UsageError
-from robot_perf.specs.device import DeviceSpec, PowerMode, ProbeReport
-from robot_perf.specs.model import DecoderSpec, Documented, SizedPolicy
+from robot_perf.specs.device import ProbeReport
+from robot_perf.specs.model import DecoderSpec, SizedPolicy
 from robot_perf.tasks.ceiling_model import ModelRequest, chosen_model
-from robot_perf.tasks.targets import Target, TargetRequest, all_targets
-
-
-@dataclass(frozen=True, slots=True)
-class CeilingRequest:
-    """What is asked. `batch` None is one stream for a bound, and unknown for a measured rate. Rates in Hz."""
-
-    target: TargetRequest
-    model: ModelRequest
-    weight_bits: float | None = None
-    weight_format: str | None = None
-    group_size: int | None = None
-    weight_bytes: float | None = None
-    kv_bits: float = 16
-    compute: str | None = None
-    context: int = 0
-    batch: int | None = None
-    accepted: float | None = None
-    state_bytes: float = 0.0
-    launches: int | None = None
-    launch_us: float = 5.0
-    probe: Path | None = None
-    rate_hz: float | None = None
-    action_tokens: int = 1
-    executed: int | None = None
-    measured: float | None = None
-    measured_unit: str = "tok/s"
-    speculative: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One device in one mode: the ceiling of a decoder or of a policy, or why there is none."""
-
-    device: DeviceSpec
-    mode: PowerMode | None
-    decode: Ceiling | None = None
-    policy: PhaseFloor | None = None
-    reason: str = ""
-    rate: RateCheck | None = None
-    limits: tuple[Limit, ...] = ()
-    verdict: RateVerdict | None = None
-    measured_fraction: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class CeilingAnswer:
-    """All rows, and what they assume. `actions` executed per chunk, None where the user must say."""
-
-    name: str
-    kind: str  # decoder | policy
-    rows: tuple[Row, ...]
-    assumptions: tuple[str, ...]
-    weight_bits: float
-    compute: str
-    batch: int = 1
-    rate_hz: float | None = None
-    actions: int | None = None
-    action_tokens: int = 1
-    documented: tuple[Documented, ...] = ()
-    views: int | None = None
-    notes: tuple[str, ...] = field(default_factory=tuple)
+from robot_perf.tasks.ceiling_types import CeilingAnswer, CeilingRequest, Row
+from robot_perf.tasks.targets import Target, all_targets
 
 
 def ceilings(request: CeilingRequest) -> CeilingAnswer:

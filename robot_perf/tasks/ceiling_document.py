@@ -9,7 +9,7 @@ from robot_perf.analyze.ceiling_phases import PhaseFloor
 from robot_perf.specs.codec import to_json
 
 if TYPE_CHECKING:
-    from robot_perf.tasks.ceiling import CeilingAnswer, Row
+    from robot_perf.tasks.ceiling_types import CeilingAnswer, Row
 
 SCHEMA = "robot-perf/ceiling-1"
 

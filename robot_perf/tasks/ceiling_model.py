@@ -33,6 +33,7 @@ class ModelRequest:
     solver_steps: int | None = None
     decode_tokens: int | None = None
     executed: int | None = None
+    chunk: int | None = None
 
 
 def chosen_model(request: ModelRequest) -> DecoderSpec | SizedPolicy:
@@ -42,7 +43,17 @@ def chosen_model(request: ModelRequest) -> DecoderSpec | SizedPolicy:
         raise UsageError("which model?", do="Give --params N, --model NAME, --config FILE or --checkpoint FILE.")
     if request.model is not None and len(named) > 1:
         raise UsageError("--model goes with neither --params nor --config", do="Give one of them.")
-    positive = ("views", "prompt_tokens", "solver_steps", "decode_tokens", "executed", "layers", "kv_heads", "head_dim")
+    positive = (
+        "views",
+        "prompt_tokens",
+        "solver_steps",
+        "decode_tokens",
+        "executed",
+        "chunk",
+        "layers",
+        "kv_heads",
+        "head_dim",
+    )
     for field in positive:
         value = getattr(request, field)
         if value is not None and value < 1:
@@ -67,6 +78,7 @@ def _from_catalogue(request: ModelRequest, name: str) -> DecoderSpec | SizedPoli
         solver_steps=request.solver_steps,
         decode_tokens=request.decode_tokens,
         executed=request.executed,
+        chunk=request.chunk,
         head_params=request.head_params,
     )
 

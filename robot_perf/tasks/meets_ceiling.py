@@ -1,10 +1,10 @@
-"""`robot-perf ceiling --run`: a saved Run against the ceiling of a device."""
+"""`robot-perf ceiling --run`: a saved Run or bench report against the ceiling of a device."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from robot_perf.analyze.meets_ceiling import CeilingShare, run_meets_ceiling
+from robot_perf.analyze.meets_ceiling import CeilingShare, bench_meets_ceiling, run_meets_ceiling
 from robot_perf.tasks.targets import TargetRequest, one_target
 
 
@@ -19,3 +19,15 @@ def meet(run: Path, target: TargetRequest, *, probe: Path | None = None, dtype: 
     device, mode = one_target(target)
     report = read_probe(probe) if probe is not None else None
     return run_meets_ceiling(load(run), device, mode, dtype=dtype or "fp32", probe=report)
+
+
+def meet_bench(
+    file: Path, target: TargetRequest, *, probe: Path | None = None, dtype: str | None = None
+) -> tuple[CeilingShare, ...]:
+    """The share of every measured point of a bench report. Raises as `meet` does."""
+    from robot_perf.run.bench_report import load
+    from robot_perf.tasks.devices import read_probe
+
+    device, mode = one_target(target)
+    report = read_probe(probe) if probe is not None else None
+    return bench_meets_ceiling(load(file), device, mode, dtype=dtype or "fp32", probe=report)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from robot_perf.analyze.meets_ceiling import meets_ceiling, probe_bandwidth, run_meets_ceiling, step_times_ns
+from robot_perf.analyze.meets_ceiling import (
+    bench_meets_ceiling,
+    meets_ceiling,
+    probe_bandwidth,
+    run_meets_ceiling,
+    step_times_ns,
+)
 from robot_perf.devices import find, mode_of
 from robot_perf.errors import UsageError
+from robot_perf.run.bench_report import BenchReport, Figure, Machine, Point, PolicyHead, Row
 from robot_perf.run.model import SCHEMA, Run, empty_columns
 from robot_perf.specs import Budget, LoopSpec, PolicyCost, PolicySpec, to_json
 from robot_perf.specs.device import ProbeReading, ProbeReport
@@ -111,3 +118,28 @@ def test_runs_that_can_not_be_compared() -> None:
         run_meets_ceiling(run_of([], BIG), ORIN)
     with pytest.raises(UsageError, match="must be above 0"):
         meets_ceiling("p", 0, BIG, ORIN)
+
+
+def bench_of(*points: Point, parameters: int | None = 10**9) -> BenchReport:
+    head = PolicyHead("p", None, "", "", parameters, "")
+    return BenchReport(Machine("d"), (head,), (Row("p", "eager", "eager", points=points),))
+
+
+def test_a_bench_report_point_by_point() -> None:
+    paced = Point("50", 20_000_000, execution=(Figure("p50", 40_000_000),), device_p50_ns=20_000_000)
+    tight = Point("tight", 0, execution=(Figure("p50", 30_000_000),))
+    broken = Point("200", 5_000_000, status="INVALID", reason="fell back", execution=(Figure("p50", 1),))
+    shares = bench_meets_ceiling(bench_of(paced, tight, broken), ORIN, dtype="bf16")
+    assert [(s.name, s.measured_ns) for s in shares] == [
+        ("p, eager, 50 Hz", 20_000_000),
+        ("p, eager, tight", 30_000_000),
+    ]
+    assert [s.measured for s in shares] == ["device time, median", "execution, median"]
+    assert shares[0].bandwidth_share == pytest.approx(100 / 204.8)
+    assert "parameter count" in shares[0].notes[-1]
+
+
+def test_a_bench_report_without_parameters_can_not_be_compared() -> None:
+    point = Point("50", 20_000_000, execution=(Figure("p50", 40_000_000),))
+    with pytest.raises(UsageError, match="no valid point"):
+        bench_meets_ceiling(bench_of(point, parameters=None), ORIN)

@@ -164,7 +164,7 @@ def test_ceiling_with_the_users_own_numbers() -> None:
         (["--params", "8e9", "--on", "NVIDIA H100"], "Nearest names"),
         (["--params", "8e9", "--on", "NVIDIA GeForce RTX 3060"], "could be"),
         (["--params", "8e9", "--on", H100, "--power-mode", "MAXN"], "no power modes"),
-        (["--params", "8e9", "--on", "orin-nano-8gb", "--power-mode", "MAXN_SUPER"], "flash it first"),
+        (["--params", "8e9", "--on", "orin-nano-8gb", "--power-mode", "MAXN_SUPER"], "flash the super configuration first"),
         (["--params", "8e9", "--power-mode", "1"], "no device of the table has a power mode"),
         (["--params", "8e9", "--context", "100", "--on", H100], "KV cache needs"),
         (["--params", "8e9", "--weight-size", "4.92G", "--on", H100], "is not a size"),
