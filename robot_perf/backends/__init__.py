@@ -26,6 +26,18 @@ def backend_module(name: str) -> ModuleType:
     return importlib.import_module(BACKENDS[name])
 
 
+def why_not(name: str, policy: PolicySpec) -> str | None:
+    """Why backend `name` can't take the policy's format; None when it can. A pipeline is asked stage by stage."""
+    if policy.kind != "pipeline":
+        reason: str | None = backend_module(name).takes(policy)
+        return reason
+    for stage in policy.stages:
+        chosen = str(stage.policy.asked.get("backend") or name)
+        if found := why_not(chosen, stage.policy):
+            return f"Stage {stage.name} on {chosen}: {found}"
+    return None
+
+
 def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     """A loaded runner; a pipeline's stages each run on `name` unless the stage states its own backend.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from robot_perf.errors import UsageError
 
@@ -14,11 +14,7 @@ T = TypeVar("T")
 
 @cache
 def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return (
-        TypeAdapter(cls, config=ConfigDict(extra="forbid", strict=False))
-        if not hasattr(cls, "__slots__")
-        else TypeAdapter(cls)
-    )
+    return TypeAdapter(cls)
 
 
 def validated(cls: type[T], data: Any, *, source: str) -> T:

@@ -54,6 +54,7 @@ class DeadlineRequest:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     state: tuple[tuple[str, str], ...] = ()
     action: str | None = None
+    counters: tuple[str, ...] | None = None
     preset: str | None = None
     policy_options: dict[str, Any] = field(default_factory=dict)
     observations: Path | None = None
@@ -116,7 +117,7 @@ def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
 def prepare(request: DeadlineRequest) -> Prepared:
     """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't."""
     from robot_perf import policies
-    from robot_perf.backends import backend_module, default_backend
+    from robot_perf.backends import default_backend, why_not
 
     period, budget = budget_of(request)
     steps = _steps(request, period, budget)
@@ -138,6 +139,7 @@ def prepare(request: DeadlineRequest) -> Prepared:
         shapes=request.shapes,
         state=list(request.state),
         action=request.action,
+        counters=request.counters,
         preset=request.preset,
         seed=request.seed,
         options=request.policy_options,
@@ -145,7 +147,7 @@ def prepare(request: DeadlineRequest) -> Prepared:
         ort_library=request.backend_options.get("ort_library"),
     )
     backend = request.backend or default_backend(policy)
-    if reason := backend_module(backend).takes(policy):
+    if reason := why_not(backend, policy):
         raise PolicyError(f"{policy.name}: backend {backend} can't take it", why=reason)
     output = request.output or default_output(policy.name, backend, request.rate_hz)
     if output.exists() and not request.force:
