@@ -11,6 +11,7 @@ import typer
 from robot_perf.cli.options import Force, Json, emit_json, write_output
 from robot_perf.cli.parsing import parse_pairs, parse_shapes, parse_values
 from robot_perf.errors import ExitCode, UsageError
+from robot_perf.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from robot_perf.run.bench_report import BenchReport
@@ -28,10 +29,11 @@ def command(
     rates: Annotated[str, typer.Option(help="Control rates in Hz, and tight for back to back.", rich_help_panel=BENCH)] = "50,200,tight",
     steps: Annotated[int, typer.Option(help="Steps of each point, over all its blocks.", rich_help_panel=BENCH)] = 500,
     blocks: Annotated[int, typer.Option(help="Interleaved blocks of each point; with one there is no A/A noise floor.", rich_help_panel=BENCH)] = 2,
+    longest: Annotated[str | None, typer.Option(help="Longest a point may take, such as 5s: fewer steps at low rates, said so.", rich_help_panel=BENCH, show_default=False)] = None,
     keep_warm: Annotated[str | None, typer.Option(help="all, or cures with commas: spin:US, tiny-kernel:US, touch:US, rehearse:US, rehearse-loop:US, spin-sync, +spin.", rich_help_panel=BENCH, show_default="none")] = None,
     device: Annotated[str | None, typer.Option(help="Where the policies run: cpu or cuda:N.", rich_help_panel=BENCH, show_default="cuda:0 where there is one")] = None,
     python: Annotated[list[str] | None, typer.Option(help="Interpreter of a backend, BACKEND=PATH; repeatable.", rich_help_panel=BENCH, show_default=False)] = None,
-    together: Annotated[bool, typer.Option("--load-together", help="Load a policy's workers at the same time: sooner begun, cold starts not comparable.", rich_help_panel=BENCH)] = False,
+    together: Annotated[bool, typer.Option("--load-together", help="Load all workers at the same time: sooner begun, cold starts not comparable.", rich_help_panel=BENCH)] = False,
     shape: Annotated[list[str] | None, typer.Option(help="Size of an input or open axis, NAME=1,12; repeatable.", rich_help_panel=POLICY, show_default=False)] = None,
     state: Annotated[list[str] | None, typer.Option(help="Carry an output to an input, IN=OUT; repeatable.", rich_help_panel=POLICY, show_default=False)] = None,
     action: Annotated[str | None, typer.Option(help="Which output is the action, by position or name.", rich_help_panel=POLICY, show_default="the only output")] = None,
@@ -66,6 +68,7 @@ def command(
         rates=parse_rates(rates),
         steps=steps,
         blocks=blocks,
+        longest_ns=None if longest is None else parse_duration_ns(longest),
         keep_warm=parse_keep_warms(keep_warm),
         device=default_device() if device is None else parse_device(device),
         python=_interpreters(python, list(BACKENDS)),

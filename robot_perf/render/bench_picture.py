@@ -6,8 +6,6 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from robot_perf.errors import RobotPerfError
 from robot_perf.render.bench_tables import rate_words
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
@@ -35,7 +33,8 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
     lines = -(-count // columns)
     figure = Figure(figsize=(3.6 * columns + 0.6, 3.3 * lines + 3.2), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    top, bottom = np.ravel(figure.subfigures(2, 1, height_ratios=(3.3 * lines, 3.2)))
+    halves: Any = figure.subfigures(2, 1, height_ratios=(3.3 * lines, 3.2))
+    top, bottom = halves
     plots = top.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axes, rate in zip(plots, report.rates, strict=False):
         _curves(axes, rows, rate)
@@ -68,7 +67,9 @@ def _curves(axes: Any, rows: Sequence[Row], rate: str) -> None:
             axes.plot(tail, [v / 1000 for v in value], color=_colour(i), label=_label(row.backend), linewidth=1.4)
     axes.set(xscale="log", yscale="log", xlabel="1 - p", title=rate_words(rate))
     axes.invert_xaxis()
-    axes.yaxis.set_major_formatter("{x:g}")
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which("{x:g}")
+    axes.tick_params(axis="y", which="minor", labelsize="x-small")
     axes.grid(alpha=0.25, which="both")
 
 
@@ -82,5 +83,7 @@ def _paced_and_tight(axes: Any, rates: Sequence[str], rows: Sequence[Row]) -> No
             axes.plot(*zip(*known, strict=True), "o-", color=_colour(i), label=_label(row.backend), linewidth=1.2)
     axes.set_xticks(range(len(ordered)), [rate_words(r) for r in ordered])
     axes.set(yscale="log", ylabel="p50 execution, µs", title="Paced against tight")
-    axes.yaxis.set_major_formatter("{x:g}")
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which("{x:g}")
+    axes.tick_params(axis="y", which="minor", labelsize="x-small")
     axes.grid(alpha=0.25, which="both")

@@ -99,13 +99,22 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
             notes=_notes(request),
             host=host,
         )
+        ones = [
+            PolicyBench(request, name, spec, targets_of(request), folder, meter, reason, host, say)
+            for name, spec in named
+        ]
         try:
-            for name, spec in named:
-                report = _with_policy(report, request, name, spec, folder, meter, reason, say)
+            if request.together:
+                _load_all(ones)
+            for one in ones:
+                report = _with_policy(report, request, one, meter)
                 save(report, folder / FILE_NAME)
             report = replace(report, state="complete")
         except KeyboardInterrupt:
             report = replace(report, state=f"interrupted after {len(report.policies)} of {len(named)} policies")
+        finally:
+            for one in ones:
+                one.close()
         save(report, folder / FILE_NAME)
     finally:
         if meter is not None:
@@ -116,23 +125,26 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
 def _notes(request: BenchRequest) -> tuple[str, ...]:
     notes = ["execution: observation on the host to action on the host, copies and waiting included"]
     if request.together:
-        notes.append("the workers of a policy loaded at the same time: their cold starts disturbed one another")
+        notes.append("all workers loaded at the same time: their cold starts and builds disturbed one another")
+    for rate in request.rates:
+        if (steps := request.steps_at(rate)) < request.steps:
+            notes.append(f"at {rate} Hz {steps} steps a point were run instead of {request.steps}, to keep it short")
     return tuple(notes)
 
 
-def _with_policy(
-    report: BenchReport,
-    request: BenchRequest,
-    name: str,
-    spec: PolicySpec,
-    folder: Path,
-    meter: Meter | None,
-    reason: str,
-    say: Say,
-) -> BenchReport:
-    one = PolicyBench(request, name, spec, targets_of(request), folder, meter, reason, report.host, say)
-    try:
+def _load_all(ones: list[PolicyBench]) -> None:
+    for one in ones:
+        one.prepare()
+    for one in ones:
         one.load()
+
+
+def _with_policy(report: BenchReport, request: BenchRequest, one: PolicyBench, meter: Meter | None) -> BenchReport:
+    name = one.name
+    try:
+        if not request.together:
+            one.prepare()
+            one.load()
         if report.machine.idle_power_w is None:
             report = replace(report, machine=replace(report.machine, idle_power_w=idle_power(meter)))
         done = [b.order for r in report.rows for p in r.points for b in p.blocks]

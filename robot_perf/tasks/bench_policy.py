@@ -68,8 +68,8 @@ class PolicyBench:
         self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
         self._first_calls: dict[str, tuple[int, ...]] = {}
 
-    def load(self) -> None:
-        """Starts every worker that can take the policy: one after another, or all at once when asked."""
+    def prepare(self) -> None:
+        """Makes a worker for every backend that takes the policy's format; starts them all at once when asked."""
         from robot_perf.backends import backend_module
 
         for target in self.targets:
@@ -85,6 +85,9 @@ class PolicyBench:
         if self.request.together:
             for worker in self._workers.values():
                 worker.start()
+
+    def load(self) -> None:
+        """Waits until every worker has loaded or has said why not; starts them one after another unless they all run."""
         for (label, spin_sync), worker in self._workers.items():
             if not self.request.together:
                 worker.start()
@@ -118,7 +121,7 @@ class PolicyBench:
 
     def _loop(self, rate: str, keep_warm: str, *, first: bool) -> LoopSpec:
         period = 0 if rate == TIGHT else period_ns(rate)
-        steps = -(-self.request.steps // self.request.blocks)
+        steps = -(-self.request.steps_at(rate) // self.request.blocks)
         return LoopSpec(
             period_ns=period,
             deadline_ns=period,

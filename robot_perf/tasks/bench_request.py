@@ -37,10 +37,13 @@ class BenchRequest:
     rates: tuple[str, ...] = ("50", "200", TIGHT)
     steps: int = 500
     blocks: int = 2
+    longest_ns: int | None = None  # of a point: fewer steps are run where `steps` would take longer
     keep_warm: tuple[str, ...] = ("none",)
     device: str = "cpu"
     python: dict[str, str] = field(default_factory=dict)
-    together: bool = False  # load all workers of a policy at once: quicker, and their cold starts disturb one another
+    together: bool = (
+        False  # load all workers of all policies at once: quicker, and their cold starts disturb one another
+    )
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     state: tuple[tuple[str, str], ...] = ()
     action: str | None = None
@@ -53,6 +56,12 @@ class BenchRequest:
     force: bool = False
     hang_s: float = 20.0
     load_s: float = 300.0
+
+    def steps_at(self, rate: str) -> int:
+        """Steps of a point at a rate, over all its blocks: `steps`, or what fits into `longest_ns`."""
+        if rate == TIGHT or self.longest_ns is None:
+            return self.steps
+        return max(min(self.steps, self.longest_ns // period_ns(rate)), 10 * self.blocks)
 
 
 def parse_targets(text: str | None, known: Sequence[str]) -> tuple[Target, ...]:
