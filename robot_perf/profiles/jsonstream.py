@@ -37,6 +37,8 @@ class EventStream:
         self._stream, self._source, self._wanted = stream, source, wanted
         self._text, self._at = "", 0
         self._consumed_bytes = 0
+        self._dropped = 0  # characters before the buffer
+        self._one_by_one_until = 0  # a batch up to here could not be parsed: trying again after each event would be quadratic
         self._ended = False
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
 
@@ -62,6 +64,7 @@ class EventStream:
             self._consumed_bytes += len(self._text[: self._at].encode("utf-8", "surrogatepass"))
         if len(kept) > MAX_VALUE_BYTES:
             self._fail(f"one value is longer than {MAX_VALUE_BYTES >> 20} MiB")
+        self._dropped += self._at
         raw = self._stream.read(max(CHUNK_BYTES, len(kept)))
         self._ended = not raw
         self._text, self._at = kept + self._decode(raw, self._ended), 0
@@ -139,6 +142,8 @@ class EventStream:
 
     def _batch(self) -> list[Any] | None:
         """The events up to the last boundary in the buffer, or None when they must be decoded one by one."""
+        if self._dropped + self._at < self._one_by_one_until:
+            return None
         if len(self._text) - self._at < CHUNK_BYTES // 2:
             self._fill()
         last: re.Match[str] | None = None
@@ -149,13 +154,14 @@ class EventStream:
         try:
             events: list[Any] = _DECODER.decode("[" + self._text[self._at : last.start() + 1] + "]")
         except (ValueError, RecursionError):
+            self._one_by_one_until = self._dropped + last.end()
             return None
         self._at = last.end()
         return events
 
     def _fail_parse(self, error: Exception) -> NoReturn:
         if isinstance(error, json.JSONDecodeError):
-            truncated = error.pos >= len(self._text) - 1 or error.msg.startswith(("Unterminated", "Expecting"))
+            truncated = error.pos >= len(self._text) - 1 or error.msg.startswith("Unterminated")
             self._at = min(error.pos, len(self._text))
             self._fail(error.msg + (" (the file ends here: truncated?)" if truncated and self._ended else ""))
         self._fail("too many nested values" if isinstance(error, RecursionError) else str(error)[:120])

@@ -31,7 +31,8 @@ _GRAPH_LAUNCH = frozenset({"cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"}
 
 def clean(text: object) -> str:
     """A name fit for a terminal and a report: no control or direction characters, no lone surrogates, at most 4,096 characters."""
-    return _CONTROL.sub("�", str(text)[:MAX_NAME])
+    plain = text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+    return _CONTROL.sub("�", plain[:MAX_NAME])
 
 
 def base_api_name(raw: str) -> str:

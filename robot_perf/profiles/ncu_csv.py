@@ -36,6 +36,8 @@ def read(text: str, source: str) -> Profile:
     body = _csv_lines(lines[at + 1 :])
     rows = [(n, r) for n, r in csv_rows(body, source, at + 1) if r[0] != "ID"]
     raw_page = "Metric Name" not in header
+    if "Kernel Name" not in header:
+        raise ProfileError(f"{source}: an ncu CSV of an unknown page", why="Its header has no column Kernel Name.")
     kernels = _raw(header, rows, source) if raw_page else _details(header, rows, source)
     if not kernels:
         raise ProfileError(

@@ -96,6 +96,8 @@ class Parsed:
                 if not number.is_finite():
                     raise InvalidOperation
                 values[i] = float(number * scale)
+                if not np.isfinite(values[i]):
+                    raise InvalidOperation
             except (InvalidOperation, OverflowError):
                 raise ProfileError(
                     f"{self.source}: line {line:,}: {clean(cell)[:40]!r} is not a number", why=f"Column {name}."
