@@ -9,7 +9,7 @@ import numpy as np
 from robot_perf.analyze.distribution import JITTER_PERCENTILES, distribution, suppressed
 from robot_perf.analyze.timeline import Ints, Timeline
 from robot_perf.analyze.types import Distribution, ReleaseJitter
-from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.columns import NOT_MEASURED, stage_column
 from robot_perf.run.model import Run
 from robot_perf.stats.ranks import Sample, parse_percentile
 
@@ -90,6 +90,23 @@ def harness(run: Run, line: Timeline) -> Distribution:
     """The harness's own work per step; shown, never subtracted."""
     own, steps = _column(run, line, "own_ns")
     return distribution("harness overhead", "wake to start plus end to ready, never subtracted", own, steps)
+
+
+def stages(run: Run, line: Timeline) -> tuple[Distribution, ...]:
+    """Execution time of each stage of a pipeline, from the end of the one before; empty for a single policy."""
+    found = []
+    begin = line.start
+    for stage in run.policy.stages:
+        name = stage_column(stage.name)
+        if name not in run.columns:
+            return ()
+        end, steps = _column(run, line, name)
+        if len(end) != len(begin):
+            return ()
+        text = f"end of stage {stage.name} minus the end of what came before it in the step"
+        found.append(distribution(f"stage {stage.name}", text, end - begin, steps))
+        begin = end
+    return tuple(found)
 
 
 def _of(metric: str, text: str, values: Ints, line: Timeline, growing: bool, infinite: int = 0) -> Distribution:

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from robot_perf.analyze.attribute import outliers
 from robot_perf.analyze.coldstart import cold_start
 from robot_perf.analyze.dependence import dependence, labels
-from robot_perf.analyze.metrics import OVERLOAD, distributions, offered_load, release_jitter
+from robot_perf.analyze.metrics import OVERLOAD, distributions, offered_load, release_jitter, stages
 from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.types import Observation, QueueStats, Summary, WindowMisses
 from robot_perf.run.model import SCHEMA, Run
@@ -65,6 +65,7 @@ def summarize(run: Run) -> Summary:
         outliers=outliers(run),
         labels=(*([OVERLOAD] if overloaded else ()), *labels(run, runs, depends)),
         not_available=missing,
+        stages=stages(run, line),
     )
 
 

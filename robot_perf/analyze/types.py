@@ -208,6 +208,7 @@ class Summary:
     outliers: tuple[Outlier, ...]
     labels: tuple[str, ...]
     not_available: dict[str, str] = field(default_factory=dict)  # metric -> why
+    stages: tuple[Distribution, ...] = ()  # a pipeline's stages in order; together they are the execution time
 
 
 @dataclass(frozen=True, slots=True)

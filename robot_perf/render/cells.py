@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from robot_perf.analyze.types import SKIPPED, Distribution, Quantile, Summary
+from robot_perf.render.lines import clean, shorten
 from robot_perf.units import MS, US
 
 __all__ = [
@@ -106,6 +107,10 @@ def main_rows(summary: Summary) -> list[MetricRow]:
         rows.append(MetricRow("  executed", summary.response_executed, response, "of the steps that ran"))
     rows.append(MetricRow("wake-up", summary.wakeup, unit_of(summary.wakeup, in_ms=False)))
     rows.append(MetricRow("execution", summary.execution, unit_of(summary.execution, in_ms=in_ms)))
+    rows += [
+        MetricRow(f"  {shorten(clean(s.metric.removeprefix('stage ')), 9)}", s, unit_of(s, in_ms=in_ms), "stage")
+        for s in summary.stages
+    ]
     if summary.device is not None:
         rows.append(MetricRow("  device", summary.device, unit_of(summary.device, in_ms=in_ms), "device work alone"))
     rows.append(

@@ -158,7 +158,7 @@ def test_plain_json_there_and_back():
         assert from_json(Summary, json.loads(text)) == summary
         document = json.loads(text)
         assert from_json(Summary, {**document, "from a later version": 1}) == summary
-        required = [f.name for f in fields(Summary) if f.name != "not_available"]
+        required = [f.name for f in fields(Summary) if f.name not in ("not_available", "stages")]
         for name in (required[0], required[7], required[-1]):
             lacking = {k: v for k, v in document.items() if k != name}
             with pytest.raises(TypeError):

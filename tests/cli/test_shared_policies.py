@@ -120,3 +120,32 @@ def test_bad_files_end_in_one_message(file, words, shared_dir, tmp_path, capfd, 
     assert "weights_only" not in captured.err
     assert "ROBOT_PERF_UNPICKLED" not in os.environ
     assert not (tmp_path / "r.parquet").exists()
+
+
+def test_a_pipeline_of_two_files_is_one_step_with_its_stages_shown(shared_dir, tmp_path, capfd):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    folder = shared_dir / "policies/good/tron1_rank1"
+    chain = tmp_path / "chain.yaml"
+    chain.write_text(
+        "stages:\n"
+        f"  encoder: {{file: {folder}/encoder.onnx, feed: history}}\n"
+        f"  policy: {{file: {folder}/policy.onnx, feed: {{mlp_input: [encoder, 'history[-36:]', commands]}}, outputs: [actions]}}\n"
+        "inputs: {commands: [5]}\naction: policy\n"
+    )
+    recorded = str(shared_dir / "policies/expected/tron1_chain.npz")
+    arguments = ["deadline", str(chain), "--rate", "50", "--steps", "60", "--observations", recorded]
+    with pytest.raises(SystemExit) as end:
+        main([*arguments, "-o", str(tmp_path / "r.parquet")])
+    assert end.value.code in (0, 1, 3)
+    text = capfd.readouterr().out
+    assert "encoder" in text
+    assert "policy" in text
+    from robot_perf.analyze.summary import summarize
+    from robot_perf.run.parquet import load
+
+    run = load(tmp_path / "r.parquet")
+    assert run.conditions["outputs_checked"] == {"0": 4, "1": 4}
+    assert not run.conditions["invalid"]
+    stages = summarize(run).stages
+    assert [s.metric for s in stages] == ["stage encoder", "stage policy"]
+    assert sum(s.mean or 0 for s in stages) == pytest.approx(summarize(run).execution.mean)
