@@ -9,6 +9,7 @@ from typing import Any
 
 from robot_perf.backends.protocol import Runner
 from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
+from robot_perf.policies.builtin import NETWORKS
 from robot_perf.specs import PolicySpec
 
 BACKENDS: dict[str, str] = {
@@ -16,6 +17,9 @@ BACKENDS: dict[str, str] = {
     "onnxruntime": "robot_perf.backends.onnxruntime",
     "eager": "robot_perf.backends.eager",
     "compile": "robot_perf.backends.compile",
+    "cuda_graph": "robot_perf.backends.cuda_graph",
+    "tensorrt": "robot_perf.backends.tensorrt",
+    "tensorrt_rtx": "robot_perf.backends.tensorrt_rtx",
 }
 
 
@@ -67,6 +71,6 @@ def default_backend(policy: PolicySpec) -> str:
         return default_backend(policy.stages[0].policy)
     if policy.kind in ("torchscript", "torch_export") or policy.metadata.get("factory_uses") == "torch":
         return "eager"
-    if policy.kind == "onnx" or policy.builtin.get("name") in ("mlp", "gru", "lstm"):
+    if policy.kind == "onnx" or policy.builtin.get("name") in NETWORKS:
         return "onnxruntime"
     return "python"

@@ -11,7 +11,7 @@ import numpy as np
 
 from robot_perf.backends import cpu_options
 from robot_perf.backends.protocol import Arrays, Runner, empty_outputs
-from robot_perf.policies.builtin import NETWORKS
+from robot_perf.policies.builtin import NETWORKS, NUMPY_NETWORKS
 from robot_perf.policies.observations import initial_state
 from robot_perf.specs import PolicySpec
 
@@ -23,6 +23,8 @@ def unavailable() -> str | None:
 
 def takes(policy: PolicySpec) -> str | None:
     """Why this backend can't take the policy's format; None when it can."""
+    if policy.kind == "builtin" and policy.builtin["name"] in set(NETWORKS) - set(NUMPY_NETWORKS):
+        return f"{policy.builtin['name']} has no form in plain numpy; it runs on onnxruntime or eager."
     if policy.kind in ("builtin", "factory"):
         return None
     return f"It runs null, spin, the built-in networks and Python factories; {policy.kind} files need onnxruntime or eager."

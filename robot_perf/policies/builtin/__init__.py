@@ -1,7 +1,8 @@
 """Policies the product brings itself: no download, public dimensions, seeded weights, the same rules as a loaded file.
 
 `null` answers at once (the harness floor), `spin:<µs>` busy-waits a known duration (the harness must report it), `mlp`, `gru`
-and `lstm` have the dimensions of published locomotion and quadrotor policies. Every dimension is an option.
+and `lstm` have the dimensions of published locomotion and quadrotor policies, `act` those of an action-chunking transformer.
+Every dimension is an option.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 from robot_perf.policies.asked import Asked, shown
+from robot_perf.policies.builtin import act
 from robot_perf.specs import PolicyCost, PolicySpec, StatePair, TensorSpec
 
 # name -> preset -> dimensions; the first preset is the default. Published once, they stay: numbers are compared across versions.
@@ -32,10 +34,12 @@ PRESETS: dict[str, dict[str, dict[str, Any]]] = {
         "quadrotor": {"obs": 22, "encoder": 16, "memory": 16, "actions": 4},
         "tiny": {"obs": 12, "encoder": 8, "memory": 8, "actions": 4},
     },
+    "act": act.PRESETS,
 }
 NETWORKS = tuple(PRESETS)
+NUMPY_NETWORKS = ("mlp", "lstm", "gru")  # those that have a form in plain numpy
 NAMES = ("null", "spin", *NETWORKS)
-DOCUMENTED_RATE_HZ = {"mlp": 50, "lstm": 50, "gru": 100}
+DOCUMENTED_RATE_HZ = {"mlp": 50, "lstm": 50, "gru": 100, "act": 50}
 LONGEST_SPIN_NS = 60 * 10**9
 LARGEST_DIMENSION = 1 << 16
 LARGEST_PARAMETERS = 2 * 10**8
@@ -97,6 +101,8 @@ def _network(name: str, asked: Asked) -> PolicySpec:
         raise UsageError(
             f"{name} with these dimensions has {parameters:,} parameters", why=f"At most {LARGEST_PARAMETERS:,}."
         )
+    if name == "act" and (fault := act.fault(dims)):
+        raise UsageError(f"act: {fault}")
     changed = dims != presets[preset]
     return PolicySpec(
         name=f"{name}-{preset}" + ("-changed" if changed else ""),
@@ -107,6 +113,7 @@ def _network(name: str, asked: Asked) -> PolicySpec:
         state=state,
         state_note=f"state: {count} carried ({carried}), reset before measuring" if state else "state: none found",
         seed=asked.seed,
+        chunk=int(dims.get("chunk", 1)),
         builtin={"name": name, "preset": preset, **dims},
         cost=PolicyCost(parameters=parameters, bytes_read=4 * parameters, flop=flop),
         metadata={"documented_rate_hz": str(DOCUMENTED_RATE_HZ[name])},
@@ -118,6 +125,9 @@ def signature(
     name: str, dims: Mapping[str, Any]
 ) -> tuple[tuple[TensorSpec, ...], tuple[TensorSpec, ...], tuple[StatePair, ...]]:
     """Inputs, outputs and state pairs of a network."""
+    if name == "act":
+        taken, answered = ([TensorSpec(n, "float32", s) for n, s in side] for side in act.signature(dims))
+        return tuple(taken), tuple(answered), ()
     obs = TensorSpec("obs", "float32", (1, dims["obs"]))
     actions = TensorSpec("actions", "float32", (1, dims["actions"]))
     shape = (1, 1, dims["memory"]) if name == "lstm" else (1, dims.get("memory", 0))
@@ -135,6 +145,8 @@ def layers(name: str, dims: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def _cost(name: str, dims: Mapping[str, Any]) -> tuple[int, int]:
+    if name == "act":
+        return act.cost(dims)
     dense = layers(name, dims)
     gates = {"mlp": 0, "gru": 3, "lstm": 4}[name]
     encoder = [(dims["obs"], dims["encoder"])] if name == "gru" else []

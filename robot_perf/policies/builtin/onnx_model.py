@@ -16,6 +16,10 @@ from robot_perf.policies.onnxfile.encode import Node, model
 def render(builtin: Mapping[str, Any], seed: int) -> bytes:
     """The serialized model. Inputs and outputs are those of `builtin.signature`."""
     name = builtin["name"]
+    if name == "act":
+        from robot_perf.policies.builtin import act_onnx
+
+        return act_onnx.render(builtin, seed)
     w: dict[str, NDArray[Any]] = dict(weights(builtin, seed))
     nodes: list[Node] = []
     last = "obs"

@@ -15,6 +15,10 @@ def build(builtin: Mapping[str, Any], seed: int) -> Any:
     from torch import nn
 
     name = builtin["name"]
+    if name == "act":
+        from robot_perf.policies.builtin import act_torch
+
+        return act_torch.build(builtin, seed)
 
     class Network(nn.Module):  # type: ignore[misc]
         def __init__(self) -> None:
