@@ -13,16 +13,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from robot_perf.devices.nvpmodel import parse_conf
 from robot_perf.measure.fingerprint import fingerprint
 
 __all__ = ["doctor_facts", "installed_packages"]
 
 _LINKS = ("kernels", "nodes", "configs")
-_PACKAGES = ("numpy", "onnxruntime", "onnxruntime-gpu", "torch", "tensorrt", "triton")
+_PACKAGES = ("numpy", "pyarrow", "onnxruntime", "onnxruntime-gpu", "torch", "tensorrt", "triton")
 _CAPABILITIES = {"sys_nice": 23, "ipc_lock": 14}
 _CUDA = re.compile(r"^cuda\b[^=]*=\s*'([0-9.]+)'", re.MULTILINE)
-_RELEASE = re.compile(r"#\s*R(\d+)\s*\(release\),\s*REVISION:\s*([0-9.]+)")
 
 
 def doctor_facts(
@@ -54,9 +52,6 @@ def doctor_facts(
     fact("steal_share", lambda: _steal_share(_text(root / "proc/stat")))
     fact("throttle_count", lambda: _throttle_count(root))
     fact("hottest", lambda: _hottest(root / "sys/class/thermal"))
-    fact("clocks_pinned", lambda: _clocks_pinned(root / "sys/devices/system/cpu"))
-    fact("l4t", lambda: _l4t(_text(root / "etc/nv_tegra_release")))
-    fact("power_mode", lambda: _power_mode(root))
     facts["python_version"] = list(python or sys.version_info[:2])
     facts["installed"] = installed_packages(paths)
     ours = package or Path(__file__).resolve().parents[1]
@@ -136,25 +131,3 @@ def _hottest(thermal: Path) -> dict[str, Any]:
     if not zones:
         raise FileNotFoundError(2, "no thermal zone with a passive trip point")
     return min(zones, key=lambda z: z["slows_at_celsius"] - z["celsius"])
-
-
-def _clocks_pinned(cpu: Path) -> bool:
-    """Whether every processor's lowest allowed clock is its highest: what jetson_clocks does."""
-    folders = list(cpu.glob("cpu[0-9]*/cpufreq"))
-    if not folders:
-        raise FileNotFoundError(2, "no cpu*/cpufreq: the kernel shows no frequency control")
-    return all(_text(f / "scaling_min_freq") == _text(f / "scaling_max_freq") for f in folders)
-
-
-def _l4t(text: str) -> dict[str, Any]:
-    match = _RELEASE.search(text)
-    if match is None:
-        raise ValueError(f"no release in {text[:60]!r}")
-    return {"release": int(match[1]), "revision": match[2]}
-
-
-def _power_mode(root: Path) -> dict[str, Any]:
-    """nvpmodel's current mode, from its status file, and all modes that its configuration names."""
-    mode = int(re.findall(r"pmode:(\d+)", _text(root / "var/lib/nvpmodel/status"))[0])
-    modes = {m.mode_id: m.name for m in parse_conf(_text(root / "etc/nvpmodel.conf"))}
-    return {"id": mode, "name": modes.get(mode), "modes": {str(k): v for k, v in modes.items()}}

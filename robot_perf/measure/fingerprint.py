@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
+from robot_perf.measure import jetson_facts
 
 PACKAGES = (
     "numpy",
@@ -62,6 +63,9 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
     fact("load_1min", lambda: float(_text(root / "proc/loadavg").split()[0]))
     fact("virtualization", lambda: virtualization(root))
     fact("device_tree_model", lambda: _text(root / "proc/device-tree/model").rstrip("\0"))
+    fact("l4t", lambda: jetson_facts.l4t(root))
+    fact("power_mode", lambda: jetson_facts.power_mode(root))
+    fact("clocks_pinned", lambda: jetson_facts.clocks_pinned(root))
     facts["limits"] = {
         "rtprio": _limit("RLIMIT_RTPRIO"),
         "rttime_us": _limit("RLIMIT_RTTIME"),

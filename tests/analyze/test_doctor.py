@@ -40,6 +40,7 @@ HURTS = [
     ("load", {"load_1min": 6.0}, "note", "top"),
     ("throttled", {"throttle_count": 12}, "note", "sensors"),
     ("heat", {"hottest": {"zone": "x86_pkg_temp", "celsius": 92.0, "slows_at_celsius": 99.0}}, "note", "cooling"),
+    ("pyarrow_beside_numpy", {"installed": [package("numpy", "1.26.4"), package("pyarrow", "25.0.1")]}, "mend", "pyarrow<25"),
     ("lost_links", {"lost_links": ["configs"]}, "mend", "ln -sfn ../configs robot_perf/configs"),
     ("jetpack", {"python_version": [3, 8]}, "mend", "python3.10"),
     ("onnxruntime_twice", {"installed": [package("onnxruntime", "1.22.0"), package("onnxruntime-gpu", "1.22.0")]}, "mend", "pip uninstall -y onnxruntime"),

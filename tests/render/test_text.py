@@ -185,3 +185,10 @@ def test_report_reads_columns_by_name_and_ignores_later_ones(runs):
     run = runs["pass"]
     more = Run({**run.columns, "later_ns": np.zeros(len(run.columns["step"]), np.int64)}, run.conditions)
     assert deadline_report(more) == deadline_report(run)
+
+
+def test_a_jetsons_power_mode_is_on_the_host_line():
+    run = make_run(executions(20))
+    host = {**run.conditions["host"], "power_mode": {"id": 2, "name": "15W", "modes": {}}, "clocks_pinned": True}
+    report = deadline_report(Run(run.columns, {**run.conditions, "host": host}))
+    assert "power mode 15W, clocks pinned" in report.replace("\n           ", " ")

@@ -34,7 +34,7 @@ def _virtual(facts: Facts) -> Advice | None:
     worst = next((name for name in why if name in found), None)
     if worst is None:
         return None
-    return Advice("note", f"this is no bare metal: {', '.join(n for n in why if n in found)}", *why[worst])
+    return Advice("note", f"this is not bare metal ({', '.join(n for n in why if n in found)})", *why[worst])
 
 
 def _governor(facts: Facts) -> Advice | None:

@@ -60,12 +60,29 @@ def _torch_without_cuda(facts: Facts) -> Advice | None:
 def _numpy_two(facts: Facts) -> Advice | None:
     rows = _all(facts, "numpy")
     l4t = facts.get("l4t")
-    if not l4t or l4t["release"] != 36 or not rows or int(rows[0]["version"].split(".")[0]) < 2:
+    if not l4t or l4t["release"] != 36 or not rows or _major(rows[0]) < 2:
         return None
     why = "JetPack 6's torch, onnxruntime-gpu and tensorrt were built against numpy 1 and break on numpy 2"
     return Advice(
         "mend", f"numpy {rows[0]['version']} on JetPack 6", why, "pip install -c constraints-jetson.txt 'numpy<2'"
     )
+
+
+def _pyarrow(facts: Facts) -> Advice | None:
+    numpy, pyarrow = _all(facts, "numpy"), _all(facts, "pyarrow")
+    if not numpy or not pyarrow or _major(numpy[0]) >= 2 or _major(pyarrow[0]) < 25:
+        return None
+    why = (
+        "pyarrow 25 refuses numpy 1 when it is imported, and its metadata does not say so: no Run can be saved or read"
+    )
+    return Advice(
+        "mend", f"pyarrow {pyarrow[0]['version']} beside numpy {numpy[0]['version']}", why, "pip install 'pyarrow<25'"
+    )
+
+
+def _major(row: dict[str, Any]) -> int:
+    digits = str(row["version"]).split(".")[0]
+    return int(digits) if digits.isdecimal() else 0
 
 
 def _jetpack(facts: Facts) -> Advice | None:
@@ -102,5 +119,6 @@ CHECKS: tuple[Check, ...] = (
     Check("shadowed_package", ("installed",), _shadowed),
     Check("torch_without_cuda", ("installed",), _torch_without_cuda),
     Check("numpy_on_jetpack", ("installed",), _numpy_two),
+    Check("pyarrow_beside_numpy", ("installed",), _pyarrow),
     Check("lost_links", ("lost_links",), _links),
 )

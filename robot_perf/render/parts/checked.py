@@ -31,6 +31,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "host.packages": _OBJECT,
     "host.governors": _LIST,
     "host.virtualization": _LIST,
+    "host.power_mode": _OBJECT,
     "real_time": _OBJECT,
     "real_time.affinity": _LIST,
     "real_time.refused": _LIST,

@@ -139,6 +139,10 @@ def host_words(host: Mapping[str, Any], loop: LoopSpec, real_time: Mapping[str, 
     words = [f"kernel {clean(host.get('kernel', 'not known'))} {clean(host.get('preemption', ''))}".rstrip()]
     governors = host.get("governors")
     words.append(f"governor {', '.join(clean(g) for g in governors)}" if governors else "no frequency control seen")
+    mode = host.get("power_mode")
+    if mode:
+        pinned = ", clocks pinned" if host.get("clocks_pinned") else ""
+        words.append(f"power mode {clean(mode.get('name') or mode.get('id'))}{pinned}")
     words += [clean(v) for v in host.get("virtualization") or ()]
     asked = loop.real_time
     if real_time:

@@ -101,9 +101,9 @@ def assumption(verdict: Verdict) -> str:
     """Which bursts the bounds count with: assumed, or longer ones that were seen."""
     if 2 * verdict.misses > verdict.releases:
         return f"most releases missed, hits in runs of {(verdict.deff + 1) / 2:.3g}"
-    seen = verdict.observed_burst
-    if seen is not None and seen > verdict.assumed_burst:
-        return f"bursts of {seen:.3g} seen"
+    used = (verdict.deff + 1) / 2  # the L behind deff = 2L - 1, of misses or, where most releases miss, of hits
+    if used > verdict.assumed_burst * (1 + 1e-9):
+        return f"bursts of {used:.3g} seen"
     return f"bursts of {verdict.assumed_burst:g} assumed" if verdict.assumed_burst > 1 else "independent misses assumed"
 
 
