@@ -5,6 +5,9 @@ Profiled times are not deployment times: nothing that is measured here ends up i
 
 from __future__ import annotations
 
+import gzip
+import re
+import shutil
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -87,15 +90,16 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
     runner = backends.load(order.backend, order.policy, order.options)
     try:
         _paced(order, runner, None, order.warmup_steps)
-        # no schedule: a schedule without repeat=1 starts again after its last active step and exports nothing
-        profiler: AbstractContextManager[Any] = profile(activities=activities, acc_events=True)
-        with profiler as recorded:
-            # CUPTI's own set-up happens in the first calls: they are recorded, and named, so that they are no steps
-            _paced(order, runner, lambda _: cast(AbstractContextManager[Any], record_function("profiler warm-up")), 3)
+        # CUPTI's own set-up happens in the first profiled calls: they go to a session that is thrown away. No schedule:
+        # one without repeat=1 starts again after its last active step and exports nothing.
+        with profile(activities=activities):
+            _paced(order, runner, None, 3)
+        with profile(activities=activities) as recorded:
             reached = _paced(
                 order, runner, lambda name: cast(AbstractContextManager[Any], record_function(name)), order.loop.steps
             )
         recorded.export_chrome_trace(str(trace))
+        remove_identity(trace)
     finally:
         runner.close()
     return {
@@ -105,6 +109,21 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
         "torch": str(torch.__version__),
         "backend": order.backend,
     }
+
+
+_IDENTITY = re.compile(rb'"(?:host_name|hostname|username|user|trace_id|job_name)"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?')
+
+
+def remove_identity(trace: Path) -> None:
+    """Takes host and user names out of the head of a Kineto trace, where torch writes them: traces get shared."""
+    opened: Any = gzip.open if trace.suffix == ".gz" else Path.open
+    temporary = trace.with_name(f".{trace.name}.part")
+    with opened(trace, "rb") as source, opened(temporary, "wb") as target:
+        head = source.read(1 << 20)
+        at = head.find(b'"traceEvents"')
+        target.write(_IDENTITY.sub(b"", head[:at]) + head[at:] if at >= 0 else head)
+        shutil.copyfileobj(source, target, 1 << 20)
+    temporary.replace(trace)
 
 
 def run_marked(
