@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
 from robot_perf.errors import RobotPerfError
 from robot_perf.render.bench_tables import rate_words
+from robot_perf.render.lines import clean
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
 
 __all__ = ["bench_picture"]
@@ -45,7 +47,8 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
     _paced_and_tight(bottom.subplots(), report.rates, rows)
     buffer = io.BytesIO()
     # names stay text in the SVG, and its ids do not change from run to run
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "robot-perf"}):
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "robot-perf"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is drawn as boxes
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": "robot-perf"})
     return buffer.getvalue()
 
@@ -56,7 +59,7 @@ def _colour(i: int) -> str:
 
 def _label(text: str) -> str:
     """A name that matplotlib neither reads as mathematics nor hides from the legend."""
-    return text.replace("$", r"\$").lstrip("_")
+    return clean(text).replace("$", r"\$").lstrip("_")
 
 
 def _curves(axes: Any, rows: Sequence[Row], rate: str) -> None:

@@ -165,7 +165,9 @@ def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
 
 
 def _energy(joules: float | None) -> str:
-    return NO_VALUE if joules is None else f"{joules * 1000:.3g} mJ"
+    if joules is None:
+        return NO_VALUE
+    return f"{joules:.2f} J" if abs(joules) >= 1 else f"{joules * 1000:.3g} mJ"
 
 
 def _duration(ns: float | None) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from robot_perf import __version__
 from robot_perf.analyze.bench import block_figures, point_of, with_penalty
-from robot_perf.errors import RobotPerfError
+from robot_perf.errors import ExitCode, RobotPerfError
 from robot_perf.measure.block_worker import BlockWorker, Refusal
 from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
 from robot_perf.measure.nvml import Meter
@@ -26,6 +26,7 @@ from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
 from robot_perf.tasks.bench_request import BenchRequest, Target
 from robot_perf.units import period_ns
 
+_USAGE = int(ExitCode.USAGE)
 _WARMUP_FIRST, _WARMUP_LATER = 200, 60
 
 
@@ -44,6 +45,7 @@ class _Measured:
     blocks: list[Block] = field(default_factory=list)
     uses: list[DeviceUse] = field(default_factory=list)
     refused: str = ""
+    status: str = REFUSED  # of the point, where it was refused
 
 
 class PolicyBench:
@@ -101,7 +103,10 @@ class PolicyBench:
                         f"--keep-warm spin-sync: backend {label} waits for no device, or not by choice"
                     )
             elif not spin_sync:
-                self._refused[label] = (REFUSED if refusal.exit_code == 2 else INVALID, refusal.reason)
+                self._refused[label] = (
+                    REFUSED if refusal.exit_code == _USAGE else INVALID,
+                    refusal.reason,
+                )
 
     def _sync_variants(self) -> list[bool]:
         """Polling for the device is settled when a backend loads: it needs a worker of its own."""
@@ -148,6 +153,7 @@ class PolicyBench:
         worker = self._workers[key.label, parse_keep_warm(key.keep_warm).spin_sync]
         if worker.refusal is not None and (found.refused or not found.runs):
             found.refused = found.refused or worker.refusal.reason
+            found.status = REFUSED if worker.refusal.exit_code == _USAGE else INVALID
             return
         watch = DeviceWatch(self._meter, self._meter_reason)
         loop = self._loop(key.rate, key.keep_warm, first=key.label not in self._first_calls)
@@ -200,15 +206,7 @@ class PolicyBench:
         worker = self._workers[target.label, False]
         points = [self._point(key, found, idle_w) for key, found in self._measured.items() if key.label == target.label]
         points = list(with_penalty(points))
-        facts = next(
-            (
-                r.conditions["backend_facts"]
-                for p in self._measured
-                if p.label == target.label
-                for r in self.runs_of(target.label, p.rate, p.keep_warm)[-1:]
-            ),
-            worker.report.get("backend_facts", {}),
-        )
+        facts = self._facts(target.label) or worker.report.get("backend_facts", {})
         plain = [p for p in points if p.keep_warm == "none"]
         bad = [p for p in plain if p.status != OK]
         status = INVALID if plain and len(bad) == len(plain) else OK
@@ -230,10 +228,16 @@ class PolicyBench:
             points=tuple(points),
         )
 
+    def _facts(self, label: str) -> dict[str, Any]:
+        """The backend's facts after its newest block; empty when none came so far."""
+        runs = [run for key, found in self._measured.items() if key.label == label for run in found.runs]
+        known = [dict(run.conditions.get("backend_facts") or {}) for run in runs]
+        return next((facts for facts in reversed(known) if facts), {})
+
     def _point(self, key: PointKey, found: _Measured, idle_w: float | None) -> Point:
         period = 0 if key.rate == TIGHT else period_ns(key.rate)
         if found.refused:
-            return Point(key.rate, period, key.keep_warm, REFUSED if not found.runs else INVALID, found.refused)
+            return Point(key.rate, period, key.keep_warm, found.status if not found.runs else INVALID, found.refused)
         point = point_of(key.rate, period, key.keep_warm, found.runs, found.blocks)
         return point if point.status != OK else _with_energy(point, found, idle_w)
 

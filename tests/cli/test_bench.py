@@ -1,0 +1,173 @@
+"""The bench command end to end on the CPU: blocks, reasons, files, refusals, death of a worker."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from robot_perf.cli.__main__ import main
+from robot_perf.run.bench_report import load
+from robot_perf.run.parquet import load as load_run
+
+
+def run(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", *arguments])
+    code = end.value.code
+    return int(code) if isinstance(code, int) else 0
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """One small bench of two policies, with a backend that can't take either and one that fails."""
+    folder = tmp_path_factory.mktemp("bench")
+    code = run(
+        "spin:300", "null", "--backends", "python,onnxruntime", "--rates", "500,tight", "--steps", "80",
+        "--keep-warm", "spin:200,rehearse:800,tiny-kernel,spin-sync", "--device", "cpu", "-o", str(folder), "--json",
+    )  # fmt: skip
+    return code, folder
+
+
+def test_it_measures_and_saves(measured):
+    code, folder = measured
+    assert code == 0
+    report = load(folder / "bench.json")
+    assert report.state == "complete"
+    assert [p.name for p in report.policies] == ["spin:300", "null"]
+    spun = next(r for r in report.rows if r.policy == "spin:300" and r.backend == "python")
+    for rate in ("500", "tight"):
+        point = spun.point(rate)
+        assert point is not None
+        assert point.n > 0
+        assert (point.p("p50") or 0) >= 300_000
+    assert (spun.first_action_ns or 0) > 300_000
+    assert {f.name for f in folder.iterdir()} >= {"bench.json", "bench.md", "bench.html", "bench-null.png", "runs"}
+
+
+def test_blocks_alternate_and_their_runs_are_kept(measured):
+    _, folder = measured
+    report = load(folder / "bench.json")
+    row = report.rows[0]
+    orders = {p.keep_warm: [b.order for b in p.blocks] for p in row.points if p.rate == "500" and p.blocks}
+    assert orders["none"][0] < orders["spin:200"][0] < orders["spin:200"][1] < orders["none"][1], "ABBA"
+    first = row.points[0].blocks[0]
+    saved = load_run(folder / first.run)
+    assert saved.conditions["bench"]["order"] == first.order
+    assert len(saved.measured["step"]) == first.n
+
+
+def test_what_can_t_run_is_a_row_with_its_reason(measured):
+    _, folder = measured
+    report = load(folder / "bench.json")
+    refused = next(r for r in report.rows if r.backend == "onnxruntime")
+    assert refused.status == "can't run"
+    assert "--backend python" in refused.reason
+    row = report.rows[0]
+    assert "needs a CUDA device" in row.point("500", "tiny-kernel").reason
+    assert "sync" in row.point("500", "spin-sync").reason
+
+
+def test_a_keep_warm_costs_processor_time(measured):
+    _, folder = measured
+    row = next(r for r in load(folder / "bench.json").rows if r.policy == "null" and r.backend == "python")
+    plain, spun = row.point("500"), row.point("500", "spin:200")
+    assert plain.cpu_share is not None
+    assert spun.cpu_share > plain.cpu_share
+
+
+def test_merge_makes_one_table(measured, capsys):
+    _, folder = measured
+    main_code = _merge(folder, "--json")
+    document = json.loads(capsys.readouterr().out)
+    assert main_code == 0
+    assert {r["policy"] for r in document["rows"]} == {"spin:300", "null"}
+    assert document["rates"] == ["500", "tight"]
+
+
+def _merge(folder, *more: str) -> int:
+    try:
+        main(["bench", "--merge", str(folder), *more])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_merge_writes_markdown_once(measured, tmp_path):
+    _, folder = measured
+    output = tmp_path / "all.md"
+    assert _merge(folder, "-o", str(output)) == 0
+    assert "Bench over devices" in output.read_text(encoding="utf-8")
+    assert _merge(folder, "-o", str(output)) == 2
+
+
+@pytest.mark.parametrize(
+    ("how", "word"), [("raises", "scripted failure"), ("segfault", "SIGSEGV"), ("exit", "exit code 3")]
+)
+def test_a_worker_that_dies_is_invalid_with_the_reason(tmp_path, how, word):
+    policy = "robot_perf.policies.scripted:raises" if how == "raises" else "robot_perf.policies.scripted:exits"
+    options = ["--option", "at=60"] + ([] if how == "raises" else ["--option", f"how={how}"])
+    code = run(
+        policy, "--backends", "python", "--rates", "500,tight", "--steps", "80", "--device", "cpu", "-o", str(tmp_path),
+        *options, "--json",
+    )  # fmt: skip
+    report = load(tmp_path / "bench.json")
+    assert code == 4
+    assert report.rows[0].status == "INVALID"
+    assert word in report.rows[0].reason
+    assert all(p.status == "INVALID" and not p.execution for p in report.rows[0].points)
+
+
+def test_another_interpreter_that_is_none_is_a_row(tmp_path):
+    code = run("null", "--backends", "python", "--rates", "500", "--steps", "40", "--device", "cpu", "--python",
+               "python=/nowhere/python", "-o", str(tmp_path), "--json")  # fmt: skip
+    row = load(tmp_path / "bench.json").rows[0]
+    assert code == 4
+    assert "/nowhere/python can't be started" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        ((), "no POLICY"),
+        (("null", "--rates", ""), "--rates is empty"),
+        (("null", "--rates", "50,fast"), "not a number"),
+        (("null", "--rates", "50,50.0"), "twice"),
+        (("null", "--backends", "cuda"), "unknown"),
+        (("null", "--backends", "python[threads"), "not a backend"),
+        (("null", "--backends", "python[threads]"), "option=value"),
+        (("null", "--backends", "python,python"), "twice"),
+        (("null", "--keep-warm", "warm"), "--keep-warm"),
+        (("null", "--steps", "3"), "--steps"),
+        (("null", "--steps", "40", "--blocks", "9"), "--blocks"),
+        (("null", "null"), "twice"),
+        (("null", "--device", "tpu"), "--device"),
+        (("null", "--python", "tensorflow=/usr/bin/python3"), "unknown"),
+        (("no-such-policy",), "no policy"),
+        (("null", "--merge", "reports"), "takes a folder"),
+        (("--merge", "/no/such/folder"), "not a folder"),
+    ],
+)
+def test_refusals_before_anything_runs(arguments, word, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(*arguments) == 2
+    printed = capsys.readouterr()
+    assert word in printed.err
+    assert "Traceback" not in printed.err
+    assert not printed.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_report_is_not_overwritten(tmp_path, capsys):
+    (tmp_path / "bench.json").write_text("{}")
+    assert run("null", "-o", str(tmp_path), "--rates", "500") == 2
+    assert "exists" in capsys.readouterr().err
+    assert (tmp_path / "bench.json").read_text() == "{}"
+
+
+def test_no_worker_and_no_map_is_left(measured):
+    from robot_perf.run.maps import MAP_FOLDER
+
+    mine = [p for p in MAP_FOLDER.glob("*.map") if f"-{os.getpid()}-" in p.name]
+    assert not mine
