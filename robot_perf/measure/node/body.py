@@ -1,0 +1,291 @@
+"""The node's loop: loads, warms up, runs blocks, frees; each method in the one thread that owns the policy.
+
+What differs from the command line's worker is where observations come from and where the action goes. The step between them is
+`robot_perf.measure.step`, the grid `robot_perf.measure.loop`, the rows a step map.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from robot_perf.backends.protocol import Runner, StagedRunner
+from robot_perf.measure import worker_parts as parts
+from robot_perf.measure.clock import MonotonicClock
+from robot_perf.measure.collector import Collections, CollectorMode
+from robot_perf.measure.node.blocks import Block, BlockLoop, NoRows, Rows, usage_snapshot
+from robot_perf.measure.node.mailbox import STALE, STARVED, WITHHELD, Array, LiveObservations
+from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.realtime import RealTimeSettings
+from robot_perf.measure.recorder import Recorder, host_noise
+from robot_perf.measure.session import Session
+from robot_perf.measure.step import OutputWatch, Step, make_step
+from robot_perf.policies.observations import Observations, open_observations
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
+from robot_perf.specs import to_json
+
+Publish = Callable[[Array, int], bool]  # action, stamp of its observation (ns of ROS time, -1) -> whether it left
+Poll = Callable[[], None]
+
+
+class Feed(Protocol):
+    """Observations while active: live ones from topics, or the seeded ones that the command line uses."""
+
+    def reader(self) -> Callable[[int], tuple[Array, ...]]:
+        """As `robot_perf.measure.step.Observations`."""
+        ...
+
+
+class ActionWatch(OutputWatch):
+    """Also keeps the action of the step, and whether it may leave the node."""
+
+    def __init__(self, action: int, tensor: Any) -> None:
+        super().__init__(action, tensor)
+        self.latest: Any = None
+        self.usable = False
+
+    def check(self, k: int, outputs: Any) -> None:
+        """Counts an action that is not finite; such a one is not usable."""
+        before = self.nonfinite_steps
+        super().check(k, outputs)
+        self.latest = outputs[self.action]
+        self.usable = self.nonfinite_steps == before
+
+
+class NodeBody:
+    """One configured policy. `order` is what the keeper prepared; `stop[0]` ends the loop at its next release."""
+
+    def __init__(self, order: WorkOrder, *, entered_ns: int) -> None:
+        self.order, self.loop = order, order.loop
+        self.stop = [False]
+        self.entered_ns = entered_ns
+        self.report: dict[str, Any] = {"invalid": [], "notes": [], "cold_start": {"process_ns": NOT_MEASURED}}
+        self.runner: Runner | None = None
+        self.live: LiveObservations | None = None
+        self.failure: BaseException | None = None
+        self.stopped_stale = False
+        self.blocks: BlockLoop | None = None
+
+    def load(self) -> None:
+        """The runner, with its cold-start rows. Raises RobotPerfError."""
+        before = parts.thread_count()
+        self.runner = parts.load_runner(self.order, self.report, self.entered_ns)
+        self.report["threads"] = {"before": before, "after": parts.thread_count()}
+        self.synthetic: Observations = open_observations(
+            self.runner.spec, seed=self.order.seed, path=self.order.observations, cast=self.order.cast
+        )
+        self.clock = MonotonicClock(self.loop.wait, spin_margin_ns=self.loop.spin_margin_ns, stop=self.stop)
+        self.report["timer_granularity_ns"] = parts.timer_granularity(self.loop, self.stop)
+        self.report["observations"] = {"source": self.synthetic.source, "steps": self.synthetic.steps}
+        self.report["notes"] += [*self.runner.spec.notes, *self.synthetic.notes]
+        self.report["policy"] = to_json(self.runner.spec)
+        self.report["backend_facts"] = dict(self.runner.facts())
+        self.collections = Collections()
+        self.collections.__enter__()
+        self.noise = host_noise(self.collections.total_ns)
+        self.thread_id = threading.get_native_id()
+        assert self.runner.spec.action is not None
+        self.watch = ActionWatch(self.runner.spec.action, self.runner.spec.outputs[self.runner.spec.action])
+
+    def attach(self, path: Path) -> StepMap:
+        """A map that the keeper made, with what is known of this process written into it. Callable from any thread."""
+        stepmap = StepMap.open(path, writable=True)
+        stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
+        stepmap.write_report(self.report)
+        stepmap[Word.PHASE] = Phase.LOADED
+        return stepmap
+
+    def warm_up(self, stepmap: StepMap) -> None:
+        """At the control rate on the desk's observations, into the first map; nothing is published."""
+        assert self.runner is not None
+        session = Session(self.order, stepmap, self.report, self.runner, self.synthetic, self.clock, self.stop)
+        recorder = Recorder(stepmap, self.noise)
+        session.prepare(recorder, make_step(self.runner, self.synthetic, recorder, self.clock, session.watch))
+        stepmap.write_report(self.report)
+
+    def make_block(self, stepmap: StepMap, feed: Feed, edge: Edge) -> Block:
+        """A map made ready for the loop. Callable from any thread."""
+        stepmap[Word.WARMUP_ROWS] = max(stepmap[Word.WARMUP_ROWS], 0)
+        rows = Recorder(stepmap, self.noise)
+        sink = _Sink(rows) if edge.poll is not None else rows
+        return Block(stepmap, rows, self._step(rows, feed, edge, sink), sink)
+
+    def _step(self, rows: Rows, feed: Feed, edge: Edge, sink: Any = None) -> Step:
+        """Poll, look at the age, step, publish, note. Publishing is own work after the step's end, with a stamp of its own."""
+        assert self.runner is not None
+        inner = make_step(self.runner, feed, rows, self.clock, self.watch)  # type: ignore[arg-type]
+        live = feed if isinstance(feed, LiveObservations) else None
+        now, watch, later, publish, poll = self.clock.now, self.watch, rows.later, edge.publish, edge.poll
+        mode, stages, stop = edge.on_stale, self._no_stages(), self.stop
+
+        def step(k: int, release_ns: int, wake_ns: int) -> tuple[int, int]:
+            if poll is not None:
+                poll()
+                if stop[0]:  # a service that the poll served asked the loop to end: no step, no row
+                    if sink is not None:
+                        sink.muted = True
+                    moment = now()
+                    return moment, moment
+            flags = 0
+            if live is not None:
+                moment = now()
+                flags = live.look(moment)
+                if flags & STALE and mode != "hold":
+                    # No call: the release has no finish, so it counts as a miss, and the row says why.
+                    rows.begin(k, release_ns, wake_ns, moment)
+                    rows.finish(moment, NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, stages)
+                    later(live.oldest_ns, NOT_MEASURED, live.header_age_ns, flags)
+                    if mode == "stop":
+                        self.stopped_stale = self.stop[0] = True
+                    return moment, moment
+            start, end = inner(k, release_ns, wake_ns)
+            if not watch.usable:
+                later(live.oldest_ns if live else NOT_MEASURED, NOT_MEASURED, NOT_MEASURED, flags | WITHHELD)
+                return start, end
+            action = watch.latest
+            if live is None:
+                published = now() if publish(action, NOT_MEASURED) else NOT_MEASURED
+                later(NOT_MEASURED, published, NOT_MEASURED, flags)
+                return start, end
+            published = now() if publish(action, live.stamp_ns) else NOT_MEASURED
+            later(live.oldest_ns, published, live.header_age_ns, flags)
+            live.remember(action)
+            return start, end
+
+        return step
+
+    def _no_stages(self) -> list[int] | None:
+        return [NOT_MEASURED] * len(self.runner.stage_names) if isinstance(self.runner, StagedRunner) else None
+
+    def prepare_activation(self, feed: Feed, edge: Edge) -> None:
+        """Fresh counts and state before `run`."""
+        self.stop[0], self.failure, self.stopped_stale = False, None, False
+        if isinstance(feed, LiveObservations):
+            feed.forget()
+        idle = NoRows()
+        snapshot = usage_snapshot(self.thread_id, threading.main_thread().ident or 0, self._gc_totals)
+        self.blocks = BlockLoop(self.loop, self.clock, self.stop, snapshot, (idle, self._step(idle, feed, edge)))
+
+    def _gc_totals(self) -> tuple[int, int]:
+        return self.collections.count, self.collections.total_ns[0]
+
+    def run(self, first: Block, feed: Feed) -> None:
+        """The active loop. Whatever the policy raises ends it and is kept in `failure`."""
+        assert self.runner is not None and self.blocks is not None
+        real_time = RealTimeSettings(self.loop.real_time)
+        blocks = self.blocks
+        try:
+            self.runner.reset()
+            self._wait_for_first(feed)
+            if self.stop[0]:
+                return
+            with CollectorMode(self.loop.gc):
+                real_time.apply()
+                self.report["real_time"] = real_time.effective()
+                blocks.snapshot = self._snapshot()
+                blocks.run(first, self.clock.now() + max(self.loop.period_ns, 1_000_000))
+        except BaseException as error:  # noqa: BLE001 - a policy may raise anything; the executor's thread turns it into a transition
+            self.failure = error
+            if blocks.current is not None:
+                blocks.current.facts["failure"] = parts.failure_report(blocks.current.stepmap, error)
+                blocks.current.facts["after"] = blocks.snapshot()
+                blocks.ended.append(blocks.current)
+                blocks.current = None
+        finally:
+            real_time.restore()
+
+    def _wait_for_first(self, feed: Feed) -> None:
+        if isinstance(feed, LiveObservations):
+            while feed.missing and not self.stop[0]:
+                time.sleep(0.002)
+
+    def _snapshot(self) -> Callable[[], dict[str, Any]]:
+        """Counts at a block's boundary, in the loop thread."""
+        usage = usage_snapshot(self.thread_id, threading.get_ident(), self._gc_totals)
+        runner, watch = self.runner, self.watch
+        assert runner is not None
+
+        def read() -> dict[str, Any]:
+            facts = usage()
+            facts["events"] = dict(runner.counters())
+            facts["nonfinite"], facts["first_nonfinite"], facts["pending"] = (
+                watch.nonfinite_steps,
+                watch.first_nonfinite,
+                watch.pending_steps,
+            )
+            watch.first_nonfinite = -1
+            return facts
+
+        return read
+
+    def close(self) -> None:
+        """Frees the policy and what it holds on a device. In the loop thread."""
+        if self.runner is not None:
+            self.runner.close()
+            self.runner = None
+            self.collections.__exit__(None, None, None)
+
+
+class _Sink:
+    """Where the loop leaves its own work, until no step was made."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.rows, self.muted = rows, False
+
+    def own(self, own_ns: int) -> None:
+        """The harness's own work around the last row."""
+        if not self.muted:
+            self.rows.own(own_ns)
+
+
+class Edge:
+    """What the ROS side gives the loop: publish, poll (polled place alone) and what a stale observation does."""
+
+    def __init__(self, publish: Publish, *, poll: Poll | None = None, on_stale: str = "hold") -> None:
+        self.publish, self.poll, self.on_stale = publish, poll, on_stale
+
+
+def block_report(base: dict[str, Any], block: Block, ended: str | None, node: dict[str, Any]) -> dict[str, Any]:
+    """The report of one block, written outside the loop: usage, collections, what spoils it, how it ended.
+
+    `node` is what the node adds: counts of topics, of steps that no map recorded, the clock.
+    """
+    before, after = block.facts["before"], block.facts["after"]
+    invalid, notes = list(base["invalid"]), list(base["notes"])
+    for name, count in after.get("events", {}).items():
+        if count != before.get("events", {}).get(name, 0):
+            invalid.append(f"{count - before.get('events', {}).get(name, 0)} {name} inside the measured window")
+    bad = after.get("nonfinite", 0) - before.get("nonfinite", 0)
+    if bad:
+        invalid.append(
+            f"the action was NaN or infinite in {bad} steps, first in step {after['first_nonfinite']}; no such command was published"
+        )
+    pending = after.get("pending", 0) - before.get("pending", 0)
+    if pending:
+        invalid.append(f"device work was still pending when {pending} steps handed over their action")
+    report = {
+        **base,
+        "invalid": invalid,
+        "notes": notes,
+        "block": block.number,
+        "usage": {k: after[k] - before[k] for k in ("window_ns", "process_cpu_ns", "loop_thread_cpu_ns")},
+        "gc": {
+            "collections": after["gc_collections"] - before["gc_collections"],
+            "ns": after["gc_ns"] - before["gc_ns"],
+        },
+        "node": node,
+        "max_rss_bytes": parts.peak_resident_bytes(),
+    }
+    if "failure" in block.facts:
+        report["failure"] = block.facts["failure"]
+    if ended:
+        report["ended"] = ended
+    return report
+
+
+__all__ = ["STARVED", "ActionWatch", "Edge", "NodeBody", "block_report"]

@@ -1,0 +1,167 @@
+"""A live block's figures for diagnostics and `~/report`: a window of at least N periods, and everything since activation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_perf.analyze.distribution import distribution
+from robot_perf.measure.node.mailbox import STALE, STARVED, WITHHELD
+from robot_perf.run.columns import NOT_MEASURED
+from robot_perf.run.stepmap import StepMap, Word
+from robot_perf.stats.burst import miss_runs
+
+WINDOW_PERIODS = 100
+WINDOW_NS = 10_000_000_000
+_KEYS = ("p50", "p99", "p99.9")
+_USED = (
+    "step",
+    "release_ns",
+    "wake_ns",
+    "start_ns",
+    "end_ns",
+    "own_ns",
+    "observation_ns",
+    "published_ns",
+    "header_age_ns",
+    "flags",
+)
+
+Ints = NDArray[np.int64]
+
+
+class Activation:
+    """Totals over the blocks of one activation. `add` takes new rows of the block that began at `origin_ns`."""
+
+    def __init__(self, period_ns: int, deadline_ns: int) -> None:
+        self.period_ns, self.deadline_ns = period_ns, deadline_ns
+        self.releases = self.executed = self.misses = self.starved = self.stale = self.withheld = 0
+        self.max_response_ns = self.max_gap_ns = self.longest_miss_run = 0
+        self.last_end_ns = NOT_MEASURED
+        self._run = 0
+        self._next_grid: int | None = None
+        self._window: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in _USED}
+
+    def add(self, rows: dict[str, Ints]) -> None:
+        """New rows of the window, in order; grid positions are told by `release_ns`, so that blocks join without a seam."""
+        if not len(rows["step"]):
+            return
+        grid = rows["release_ns"] // self.period_ns
+        first = int(grid[0]) if self._next_grid is None else self._next_grid
+        miss = np.ones(max(0, int(grid[-1]) - first + 1), np.bool_)
+        finished = rows["end_ns"] != NOT_MEASURED
+        response = np.where(finished, rows["end_ns"] - rows["release_ns"], np.iinfo(np.int64).max)
+        inside = grid - first
+        miss[inside[inside >= 0]] = response[inside >= 0] > self.deadline_ns
+        self._next_grid = first + len(miss)
+        self.releases += len(miss)
+        self.executed += int(finished.sum())
+        self.misses += int(miss.sum())
+        self._longest(miss)
+        ends = rows["end_ns"][finished]
+        if len(ends):
+            joined = ends if self.last_end_ns < 0 else np.concatenate(([self.last_end_ns], ends))
+            self.max_gap_ns = max(self.max_gap_ns, int(np.diff(joined).max(initial=0)))
+            self.max_response_ns = max(self.max_response_ns, int(response[finished].max()))
+            self.last_end_ns = int(ends[-1])
+        flags = rows["flags"]
+        self.starved += int(np.count_nonzero(flags & STARVED))
+        self.stale += int(np.count_nonzero(flags & STALE))
+        self.withheld += int(np.count_nonzero(flags & WITHHELD))
+        oldest = int(rows["release_ns"][-1]) - max(WINDOW_NS, WINDOW_PERIODS * self.period_ns)
+        joined_rows = {n: np.concatenate((self._window[n], rows[n])) for n in _USED}
+        keep = joined_rows["release_ns"] > oldest
+        self._window = {n: c[keep] for n, c in joined_rows.items()}
+
+    def _longest(self, miss: NDArray[np.bool_]) -> None:
+        joined = np.concatenate((np.ones(self._run, np.bool_), miss)) if self._run < 1_000_000 else miss
+        self.longest_miss_run = max(self.longest_miss_run, miss_runs(joined).longest)
+        tail = np.flatnonzero(~joined[::-1])
+        self._run = int(tail[0]) if len(tail) else len(joined)
+
+    def totals(self) -> dict[str, Any]:
+        """Counts since activation; maxima exclude warm-up. ns."""
+        return {
+            "releases": self.releases, "executed": self.executed, "misses": self.misses,
+            "skipped": self.releases - self.executed, "starved": self.starved, "stale": self.stale, "withheld": self.withheld,
+            "longest_miss_run": self.longest_miss_run, "max_response_ns": self.max_response_ns or None,
+            "max_gap_ns": self.max_gap_ns or None,
+        }  # fmt: skip
+
+    def window(self, now_ns: int, *, running: bool) -> dict[str, Any]:
+        """Figures of the newest periods. A loop that stands still has an open gap that counts, and a rate of 0."""
+        c = self._window
+        n = len(c["step"])
+        empty = {
+            "releases": 0,
+            "executed": 0,
+            "misses": 0,
+            "skipped": 0,
+            "starved": 0,
+            "stale": 0,
+            "max_gap_ns": None,
+            "period_mean_ns": None,
+        }
+        if not n:
+            return {
+                **empty,
+                **dict.fromkeys(
+                    (
+                        "response",
+                        "wake",
+                        "execution",
+                        "publish",
+                        "release_to_publish",
+                        "own",
+                        "observation_age",
+                        "header_age",
+                    )
+                ),
+            }
+        finished = c["end_ns"] != NOT_MEASURED
+        response = (c["end_ns"] - c["release_ns"])[finished]
+        releases = int((c["release_ns"][-1] - c["release_ns"][0]) // self.period_ns) + 1
+        skipped = releases - len(response)
+        gaps = np.diff(c["end_ns"][finished])
+        open_gap = now_ns - self.last_end_ns if running and self.last_end_ns > 0 else 0
+        stalled = open_gap > max(20 * self.period_ns, 1_000_000_000)
+        starts = c["start_ns"]
+        fed, sent = (c["observation_ns"] > 0) & finished, (c["published_ns"] > 0) & finished
+        aged, waited = c["header_age_ns"] != NOT_MEASURED, c["wake_ns"] != NOT_MEASURED
+        return {
+            "releases": releases, "executed": len(response),
+            "misses": int(np.count_nonzero(response > self.deadline_ns)) + skipped, "skipped": skipped,
+            "starved": int(np.count_nonzero(c["flags"] & STARVED)), "stale": int(np.count_nonzero(c["flags"] & STALE)),
+            "max_gap_ns": max(int(gaps.max(initial=0)), open_gap) or None,
+            "period_mean_ns": None if n < 2 or stalled else float(starts[-1] - starts[0]) / (n - 1),
+            "stalled": stalled,
+            "response": _figures(response, skipped), "wake": _figures((c["wake_ns"] - c["release_ns"])[waited]),
+            "execution": _figures((c["end_ns"] - c["start_ns"])[finished]),
+            "publish": _figures((c["published_ns"] - c["end_ns"])[sent]),
+            "release_to_publish": _figures((c["published_ns"] - c["release_ns"])[sent]),
+            "own": _figures(c["own_ns"][c["own_ns"] >= 0]),
+            "observation_age": _figures((c["start_ns"] - c["observation_ns"])[fed]),
+            "header_age": _figures(c["header_age_ns"][aged]),
+        }  # fmt: skip
+
+
+def new_rows(stepmap: StepMap, read: int) -> tuple[dict[str, Ints], int]:
+    """Rows of the window from row `read` on, and the row to go on from. Warm-up rows are never among them."""
+    if stepmap[Word.ORIGIN] < 0:
+        return {name: np.zeros(0, np.int64) for name in _USED}, read
+    start = max(read, stepmap[Word.WARMUP_ROWS], 0)
+    rows = stepmap.rows(start)
+    return {name: rows[name] for name in _USED}, start + len(rows["step"])
+
+
+def _figures(values: Ints, infinite: int = 0) -> dict[str, Any] | None:
+    """p50, p99, p99.9 and max in ns; null with `reason` where there is none."""
+    if not len(values):
+        return None
+    d = distribution("", "", values, np.arange(len(values)), infinite=infinite, percentiles=_KEYS)
+    figures: dict[str, Any] = {key: d.quantile(key).value for key in _KEYS}
+    figures |= {"n": len(values) + infinite, "max": d.max}
+    figures["reason"] = {key: d.quantile(key).reason for key in _KEYS if d.quantile(key).value is None}
+    return figures
