@@ -67,6 +67,7 @@ def test_help_imports_nothing_heavy():
         ("watch", set()),
         ("recover", set()),
         ("selftest", set()),
+        ("bench", set()),
     ],
 )
 def test_command_help_imports_nothing_heavy(command, allowed):
@@ -84,3 +85,32 @@ def test_the_worker_is_lean():
 def test_the_reading_half_needs_no_runtime():
     code = "import robot_perf.run.parquet, robot_perf.analyze.document, robot_perf.analyze.summary, robot_perf.analyze.verdict"
     assert not loaded_modules(code) & {"torch", "onnxruntime", "onnx", "triton", "tensorrt", "rclpy"}
+
+
+def test_every_module_imports_with_the_core_requirements_alone():
+    """Blocks every optional package, then imports the whole tree: an extra must never be needed at import."""
+    code = """
+import importlib, pkgutil, sys
+optional = {"torch", "onnx", "onnxruntime", "triton", "tensorrt", "tensorrt_rtx", "cuda", "pynvml", "jinja2", "plotly", "matplotlib",
+            "rclpy", "duckdb", "distributed", "rosbags", "mcap", "pandas", "psutil", "nvtx", "jtop"}
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in optional:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Block())
+import robot_perf
+names = [m.name for m in pkgutil.walk_packages(robot_perf.__path__, "robot_perf.")]
+failed = []
+for name in names:
+    if name.endswith("__main__"):
+        continue
+    try:
+        importlib.import_module(name)
+    except Exception as error:
+        failed.append(f"{name}: {type(error).__name__}: {error}")
+print(len(names), *failed, sep="\\n")
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    count, *failed = result.stdout.splitlines()
+    assert int(count) > 60
+    assert not failed

@@ -38,6 +38,10 @@ def main(order_path: str) -> int:
     try:
         return _measure(order, stepmap, report, stop)
     except RobotPerfError as error:
+        if stepmap[Word.PHASE] >= Phase.WARMUP:
+            # Steps exist by now: what stops the loop ends in a saved, INVALID Run, not in a usage message.
+            report["failure"] = parts.failure_report(stepmap, error)
+            return _failed(stepmap, report, int(ExitCode.INVALID))
         report["error"] = parts.error_report(error)
         return _failed(stepmap, report, int(error.exit_code))
     except Exception as error:  # noqa: BLE001 - whatever a policy raises is reported as the policy's, with its frames

@@ -48,5 +48,7 @@ def _decode(hint: Any, data: Any) -> Any:
         return tuple(_decode(a, item) for a, item in zip(arguments, data, strict=True))
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         hints = _hints(hint)
-        return hint(**{f.name: _decode(hints[f.name], data[f.name]) for f in dataclasses.fields(hint) if f.name in data})
+        return hint(
+            **{f.name: _decode(hints[f.name], data[f.name]) for f in dataclasses.fields(hint) if f.name in data}
+        )
     return data

@@ -24,7 +24,9 @@ def recover(source: Path, output: Path | None, *, keep: bool = False, force: boo
     """
     path = source.with_suffix(".map") if source.suffix == ".parquet" else source
     if not path.is_file():
-        raise UsageError(f"{path} does not exist", do="robot-perf recover without argument lists the maps of this machine.")
+        raise UsageError(
+            f"{path} does not exist", do="robot-perf recover without argument lists the maps of this machine."
+        )
     stepmap = StepMap.open(path)
     try:
         if is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]):

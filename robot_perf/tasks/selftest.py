@@ -52,7 +52,12 @@ def selftest(*, quick: bool = False, on_reading: Callable[[Reading], None] | Non
 
 def _run(folder: Path, policy: str, rate: str, steps: int, **options: object) -> Run:
     request = DeadlineRequest(
-        policy=policy, rate_hz=rate, steps=steps, policy_options=dict(options), output=folder / "run.parquet", force=True
+        policy=policy,
+        rate_hz=rate,
+        steps=steps,
+        policy_options=dict(options),
+        output=folder / "run.parquet",
+        force=True,
     )
     return run_deadline(prepare(request))[0]
 
@@ -89,9 +94,7 @@ def _stalls(folder: Path, steps: int) -> Reading:
     # 1 % of the calls take 1.5 periods: each is late and covers one release, two misses an overrun. The policy counts its
     # calls from loading on, so that the calls of the window that stall follow from the number of warm-up calls alone.
     every = 100
-    run = _run(
-        folder, "robot_perf.policies.scripted:stalls", "200", steps, base_us=100, every=every, stall_us=7500
-    )
+    run = _run(folder, "robot_perf.policies.scripted:stalls", "200", steps, base_us=100, every=every, stall_us=7500)
     verdict = judge(run)
     warmup, executed = len(run.warmup["step"]), len(run.measured["step"])
     stalled = [call - warmup for call in range(warmup, warmup + executed) if call % every == 0]
@@ -108,6 +111,4 @@ def _stalls(folder: Path, steps: int) -> Reading:
 def _nan(folder: Path) -> Reading:
     run = _run(folder, "robot_perf.policies.scripted:not_finite", "200", 50, at=220)
     verdict = judge(run)
-    return Reading(
-        "an action that turns NaN", "INVALID", verdict.status, verdict.releases, verdict.status == "INVALID"
-    )
+    return Reading("an action that turns NaN", "INVALID", verdict.status, verdict.releases, verdict.status == "INVALID")

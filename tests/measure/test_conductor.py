@@ -24,7 +24,9 @@ from robot_perf.tasks.deadline import DeadlineRequest, prepare, run_deadline
 SCRIPTED = "robot_perf.policies.scripted:"
 
 
-def measure(tmp_path: Path, policy: str, *, rate: str = "500", steps: int = 200, look=None, hang_s: float = 20.0, **options):
+def measure(
+    tmp_path: Path, policy: str, *, rate: str = "500", steps: int = 200, look=None, hang_s: float = 20.0, **options
+):
     request = DeadlineRequest(
         policy=policy,
         rate_hz=rate,
@@ -74,7 +76,9 @@ def test_a_policy_that_raises_is_saved_with_its_frames(tmp_path):
     assert run.conditions["in_flight"] is not None
 
 
-@pytest.mark.parametrize(("how", "word"), [("segfault", "SIGSEGV"), ("abort", "SIGABRT"), ("kill", "SIGKILL"), ("exit", "exit code 3")])
+@pytest.mark.parametrize(
+    ("how", "word"), [("segfault", "SIGSEGV"), ("abort", "SIGABRT"), ("kill", "SIGKILL"), ("exit", "exit code 3")]
+)
 def test_a_policy_that_ends_the_interpreter_loses_no_step(tmp_path, how, word):
     run = measure(tmp_path, SCRIPTED + "exits", at=150, how=how)
     assert word in run.conditions["state"]

@@ -134,7 +134,13 @@ def test_mutated_run_files(tmp_path):
     assert refused > 30
     # conditions that are JSON but not ours
     table = pq.read_table(tmp_path / "r.parquet")
-    for text in (b"[]", b"{}", b"{", json.dumps(conditions(loop={"period_ns": 1})).encode(), json.dumps(conditions(policy=3)).encode()):
+    for text in (
+        b"[]",
+        b"{}",
+        b"{",
+        json.dumps(conditions(loop={"period_ns": 1})).encode(),
+        json.dumps(conditions(policy=3)).encode(),
+    ):
         pq.write_table(table.replace_schema_metadata({KEY: text}), tmp_path / "c.parquet")
         with pytest.raises(RunFileError):
             load(tmp_path / "c.parquet")

@@ -177,7 +177,9 @@ def test_mutated_maps_are_refused_or_read_but_never_crash(tmp_path):
             for _ in range(4):
                 data[seeded.randrange(600)] = seeded.randrange(256)
         else:
-            struct.pack_into("<q", data, 8 * seeded.randrange(1, 16), seeded.choice([-1, 0, 1, 2**62, -(2**62), 10**6, 77]))
+            struct.pack_into(
+                "<q", data, 8 * seeded.randrange(1, 16), seeded.choice([-1, 0, 1, 2**62, -(2**62), 10**6, 77])
+            )
         path = tmp_path / "m.map"
         path.write_bytes(data)
         try:
