@@ -40,8 +40,8 @@ class Case:
 CASES = (
     Case("launch_bound", "100", ("launch/CPU",), kernel="gemv", predict="gemv|kernel@linear=1x256x256,dtype=fp32"),
     Case(
-        "memory_bound", "50", ("GPU, class not measured",), with_counters=("memory, DRAM", "high throughput, DRAM"), kernel="gemv",
-        predict="gemv|kernel@linear=1x16384x16384,dtype=bf16",
+        "memory_bound", "50", ("GPU, class not measured",), with_counters=("memory, DRAM", "high throughput, DRAM"), kernel="nvjet",
+        predict="nvjet@linear=1x16384x16384,dtype=bf16",
     ),
     Case(
         "compute_bound", "20", ("GPU, class not measured",), with_counters=("high throughput, compute", "compute"), kernel="nvjet",

@@ -152,6 +152,7 @@ def run_lines(lines: Lines) -> list[str]:
             output = done.stderr + Path(line.stdout).read_bytes()[:4096]
             written.append(line.stdout)
         _refuse_failure(tool, done.returncode, output.decode("utf-8", "replace"))
+        _refuse_absent_report(line, output.decode("utf-8", "replace"))
     return written
 
 
@@ -169,6 +170,30 @@ def _refuse_failure(tool: str, code: int, output: str) -> None:
         raise ProfileError(
             f"{tool} failed (exit {code})", do="Run the printed line by hand to see its output.", detail=redact(last)
         )
+
+
+def _refuse_absent_report(line: Line, output: str) -> None:
+    """ncu and nsys can exit with 0 and write nothing: no kernel matched, or the range never opened."""
+    words = line.words
+    if "--import" in words or "export" in words or "-o" not in words:
+        return
+    stem = Path(words[words.index("-o") + 1])
+    suffix = ".ncu-rep" if words[0] == "ncu" else ".nsys-rep"
+    if stem.with_name(stem.name + suffix).is_file():
+        return
+    from robot_perf.profiles.names import redact
+
+    said = [
+        x
+        for x in output.splitlines()
+        if x.startswith(("==WARNING==", "==ERROR==")) or "No kernels" in x or "no reports" in x.lower()
+    ]
+    raise ProfileError(
+        f"{words[0]} ended without a report",
+        why="No launch matched the filter inside the range, or the policy uses no GPU.",
+        do="Check --kernels against the names in a trace, and that there are more steps than --skip-steps and --profile-steps.",
+        detail=redact(said[-1] if said else ""),
+    )
 
 
 def check_first_launch(matching: Matching, csv: Path) -> str | None:
