@@ -196,10 +196,10 @@ def parse_flop_s(text: str) -> float:
     if match is None or unit not in _OPS:
         raise UsageError(f"{text!r} is not a rate", do="Write TFLOP/s, for example bf16=989 or bf16=989TFLOP/s.")
     value = float(match[1]) * (_OPS[unit] if match[2] else 10**12)
-    if not 0 < value < 1e18:
+    if not 1 <= value < 1e18:
         raise UsageError(
             f"{text!r} is out of range",
-            why="Above 0 and below 1e18 FLOP/s; a bare number is in TFLOP/s.",
+            why="From 1 to 1e18 FLOP/s; a bare number is in TFLOP/s.",
             do="Write 989.",
         )
     return value

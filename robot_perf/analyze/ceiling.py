@@ -147,11 +147,18 @@ class RateCheck:
 
 def check_rate(rate_hz: float, needed_ns: float, *, actions: int = 1, token_ns: float | None = None) -> RateCheck:
     """Does it fit? The budget is `actions` / rate: a chunk of executed actions buys that many periods."""
-    if not (rate_hz > 0 and math.isfinite(rate_hz)) or actions < 1:
-        raise UsageError("rate must be above 0 Hz and executed actions at least 1")
+    require_rate(rate_hz)
+    if actions < 1:
+        raise UsageError("executed actions must be at least 1", why=f"Got {actions}.")
     budget_ns = actions * 1e9 / rate_hz
     tokens = None if not token_ns else math.floor(budget_ns / token_ns * (1 + 1e-12))
     return RateCheck(rate_hz, budget_ns, needed_ns, needed_ns <= budget_ns, 1 - needed_ns / budget_ns, tokens)
+
+
+def require_rate(rate_hz: float) -> None:
+    """Raises UsageError unless the rate is one that a loop could have: once in twelve days to once in a microsecond."""
+    if not 1e-6 <= rate_hz <= 1e6:
+        raise UsageError(f"rate {rate_hz:g} Hz is out of range", why="From 1e-6 to 1e6 Hz: above 0 Hz and finite.")
 
 
 def _compute_ns(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from robot_perf.errors import UsageError
@@ -27,6 +26,7 @@ WEIGHT_FORMATS: dict[str, tuple[float, float]] = {
     "q6_k": (6, 6.56),
     "q4_k_m": (4, 4.9),
 }
+_MOST = 1e18
 COMPUTE_BITS = {"bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "fp32": 32}
 
 
@@ -53,8 +53,8 @@ def precision(
     """The precision that options describe. Plain 4-bit weights are expected to carry a 16-bit scale per group of
     128.
     """
-    if not 0 < kv_bits <= 64:
-        raise UsageError(f"--kv-bits {kv_bits:g} is out of range", why="Above 0, at most 64.")
+    if not 0.1 <= kv_bits <= 64:
+        raise UsageError(f"--kv-bits {kv_bits:g} is out of range", why="From 0.1 to 64.")
     if weight_format is not None:
         if weight_bits is not None or group is not None:
             raise UsageError("--weight-format already says the bits", do="Leave --weight-bits and --group-size out.")
@@ -64,8 +64,8 @@ def precision(
         note = f"{weight_format.lower()}: {plain:g} bits in the bound, {effective:g} with scales in the expectation"
         return Precision(plain, effective, kv_bits, note)
     bits = 16.0 if weight_bits is None else weight_bits
-    if not (0 < bits <= 64):
-        raise UsageError(f"--weight-bits {bits:g} is out of range", why="Above 0, at most 64.")
+    if not 0.1 <= bits <= 64:
+        raise UsageError(f"--weight-bits {bits:g} is out of range", why="From 0.1 to 64.")
     if group is not None:
         effective = effective_bits(bits, group)
         return Precision(
@@ -154,6 +154,8 @@ def decode_load(
     per_token = kv_bytes_per_token(model, bits.kv_bits) if context else 0.0
     kv = batch * context * per_token
     active = streamed_params(model)
+    if weight_bytes is not None and not 0 < weight_bytes <= _MOST:
+        raise UsageError(f"the weights' size is out of range: {weight_bytes:g} B", why="Above 0, at most 1e18 B.")
     given = weight_bytes if weight_bytes is not None else model.checkpoint_bytes
     weights = given if given is not None else active * bits.weight_bits / 8
     likely = given if given is not None else streamed_params(model, expected_batch=batch) * bits.expected_bits / 8
@@ -192,11 +194,13 @@ def _assumptions(
 
 
 def _check(model: DecoderSpec, context: int, batch: int, accepted: float, state_bytes: float) -> None:
-    if not (model.params > 0 and math.isfinite(model.params)):
-        raise UsageError(f"{model.name}: parameters must be above 0", why=f"Got {model.params}.")
-    if batch < 1 or context < 0 or accepted < 1 or state_bytes < 0:
+    if not 0 < model.params <= _MOST:
         raise UsageError(
-            "batch must be at least 1, context and state at least 0, accepted tokens per step at least 1",
+            f"{model.name}: parameters are out of range", why=f"Above 0, at most 1e18; got {model.params:g}."
+        )
+    if not (1 <= batch <= 10**9 and 0 <= context <= 10**12 and 1 <= accepted <= 1e4 and 0 <= state_bytes <= _MOST):
+        raise UsageError(
+            "batch from 1 to 1e9, context from 0 to 1e12, accepted tokens per step from 1 to 1e4",
             why=f"Got batch {batch}, context {context}, accepted {accepted:g}, state {state_bytes:g}.",
         )
     if model.active_params is not None and not 0 < model.active_params <= model.params:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from robot_perf.analyze.ceiling import require_rate
 from robot_perf.analyze.ceiling_bytes import DecodeLoad, Precision, kv_bytes_per_token, streamed_params
 from robot_perf.analyze.ceiling_phases import phase_floor
 from robot_perf.devices import bandwidth_of, peak_of
@@ -46,8 +47,11 @@ def step_budget(
     compute: str = "bf16",
 ) -> StepBudget:
     """Bytes and FLOP that a step may take when `tokens` tokens must fit a period of `rate_hz`."""
-    if not (rate_hz > 0 and math.isfinite(rate_hz)) or tokens < 1 or accepted < 1:
-        raise UsageError("rate must be above 0 Hz, tokens and accepted tokens per step at least 1")
+    require_rate(rate_hz)
+    if tokens < 1 or accepted < 1:
+        raise UsageError(
+            "tokens and accepted tokens per step must be at least 1", why=f"Got {tokens} and {accepted:g}."
+        )
     ns = accepted * 1e9 / (rate_hz * tokens)
     try:
         flop: float | None = peak_of(device, compute, mode) * ns / 1e9

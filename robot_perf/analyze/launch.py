@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 from robot_perf.errors import UsageError
 
+_LONG_NS = 1e18  # beyond this an input is a slip of the unit
+
 
 @dataclass(frozen=True, slots=True)
 class LaunchCost:
@@ -31,8 +33,8 @@ def launch_cost(launches: int, cost_ns: float, gpu_ns: float) -> LaunchCost:
     The host queues kernel after kernel while the GPU runs, so neither waits for the other until one is the slower:
     step >= max(launches x cost, GPU). Example: 15 kernels x 32 layers = 480 launches x 5 us = 2.4 ms.
     """
-    if launches < 1 or not cost_ns > 0 or not gpu_ns > 0:
-        raise UsageError("launches, cost per launch and GPU time must be above 0")
+    if launches < 1 or not 0 < cost_ns < _LONG_NS or not 0 < gpu_ns < _LONG_NS:
+        raise UsageError("launches, cost per launch and GPU time must be above 0, and times under 30 years")
     launch_ns = launches * cost_ns
     step_ns = max(launch_ns, gpu_ns)
     return LaunchCost(launches, launch_ns, gpu_ns, step_ns, gpu_ns / step_ns, "launch" if launch_ns > gpu_ns else "GPU")
@@ -53,8 +55,8 @@ def busy_fraction(gpu_ns: float, cpu_ns: float, *, overlapped: bool = False) -> 
 
     `cpu_ns` is host work on the step's path. Example: 12 ms and 28 ms give 30 % and 25 steps/s, overlapped 43 % and 36.
     """
-    if not gpu_ns > 0 or cpu_ns < 0:
-        raise UsageError("GPU time must be above 0 and CPU time at least 0")
+    if not 0 < gpu_ns < _LONG_NS or not 0 <= cpu_ns < _LONG_NS:
+        raise UsageError("GPU time must be above 0, CPU time at least 0, and both under 30 years")
     step_ns = max(gpu_ns, cpu_ns) if overlapped else gpu_ns + cpu_ns
     return BusyFraction(gpu_ns / step_ns, step_ns, 1e9 / step_ns, overlapped)
 
@@ -73,8 +75,8 @@ def in_flight(rate_hz: float, duration_s: float, slots: int | None = None) -> In
     """Little's law: L = rate x duration. Example: 1/s x 10 s = 10 of 64 slots; 6.4/s fill 64."""
     if not rate_hz > 0 or not duration_s > 0 or (slots is not None and slots < 1):
         raise UsageError("rate, duration and slots must be above 0")
-    if not math.isfinite(rate_hz * duration_s):
-        raise UsageError("rate x duration is not finite")
+    if not math.isfinite(rate_hz * duration_s) or not math.isfinite(1 / duration_s):
+        raise UsageError("rate and duration are out of range")
     mean = rate_hz * duration_s
     if slots is None:
         return InFlight(mean, None, None, None)

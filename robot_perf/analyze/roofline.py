@@ -151,5 +151,5 @@ def gemm_launches(blocks: int, per_block: int = 7) -> int:
 
 def _positive(**values: float) -> None:
     for name, value in values.items():
-        if not (value > 0 and math.isfinite(value)):
-            raise UsageError(f"{name.replace('_', ' ')} must be above 0", why=f"Got {value}.")
+        if not 0 < value <= 1e12:
+            raise UsageError(f"{name.replace('_', ' ')} must be above 0 and at most 1e12", why=f"Got {value}.")

@@ -23,8 +23,10 @@ def with_overrides(
     base = device if device is not None else DeviceSpec(name="as given")
     given: dict[str, str] = {}
     if bandwidth_bytes_s is not None:
-        if not bandwidth_bytes_s > 0:
-            raise UsageError("--bandwidth-gb-s must be above 0")
+        if not 1e3 <= bandwidth_bytes_s <= 1e16:
+            raise UsageError(
+                f"--bandwidth-gb-s {bandwidth_bytes_s / 1e9:g} is out of range", why="From 1e-6 to 1e7 GB/s (above 0)."
+            )
         given["bandwidth_gb_s"] = GIVEN
         # the user's figure holds for the machine as it is now: no mode of the table may replace it
         base = dataclasses.replace(base, bandwidth_bytes_s=bandwidth_bytes_s, modes=())

@@ -112,8 +112,8 @@ def _verdict(
 ) -> RateVerdict:
     """The verdict on the measured rate. Raises UsageError for one below the ceiling without a batch size."""
     assert request.measured is not None
-    if not request.measured > 0:
-        raise UsageError("--measured must be above 0")
+    if not 1e-9 <= request.measured <= 1e15:
+        raise UsageError(f"--measured {request.measured:g} is out of range", why="From 1e-9 to 1e15.")
     if not ceiling.dram_applies:
         return RateVerdict("not-checkable", None, None, "DRAM bound not applicable (L2-resident)")
     verdict = judge_rate(
@@ -142,7 +142,8 @@ def _policy_answer(
 ) -> CeilingAnswer:
     if request.weight_format is not None or request.group_size is not None:
         raise UsageError("a policy's floor leaves scales out", do="Give plain --weight-bits.")
-    bits = request.weight_bits if request.weight_bits is not None else chosen_bits(request.model)
+    # `precision` checks the range, as it does for a decoder
+    bits = precision(request.weight_bits).weight_bits if request.weight_bits is not None else chosen_bits(request.model)
     compute = _compute(request.compute)
     rows = []
     for device, mode in targets:
@@ -202,8 +203,8 @@ def chosen_bits(request: ModelRequest) -> float:
 
 
 def _measured_ns(value: float, unit: str) -> float:
-    if not value > 0:
-        raise UsageError("--measured must be above 0")
+    if not 1e-9 <= value <= 1e15:
+        raise UsageError(f"--measured {value:g} is out of range", why="From 1e-9 to 1e15.")
     if unit == "ms":
         return value * 1e6
     if unit == "Hz":
@@ -221,8 +222,8 @@ def _compute(dtype: str | None) -> str:
 def _launches(request: CeilingRequest) -> Launches | None:
     if request.launches is None:
         return None
-    if request.launches < 1 or not request.launch_us > 0:
-        raise UsageError("--launches must be at least 1 and --launch-us above 0")
+    if not 1 <= request.launches <= 10**9 or not 0 < request.launch_us <= 1e9:
+        raise UsageError("--launches from 1 to 1e9, --launch-us above 0 and at most 1e9")
     return Launches(request.launches, request.launch_us * 1000)
 
 

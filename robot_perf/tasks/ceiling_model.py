@@ -56,8 +56,10 @@ def chosen_model(request: ModelRequest) -> DecoderSpec | SizedPolicy:
     )
     for field in positive:
         value = getattr(request, field)
-        if value is not None and value < 1:
-            raise UsageError(f"--{field.replace('_', '-')} must be at least 1", why=f"Got {value}.")
+        if value is not None and not 1 <= value <= 10**9:
+            raise UsageError(f"--{field.replace('_', '-')} must be at least 1, at most 1e9", why=f"Got {value}.")
+    if request.head_params is not None and not 0 <= request.head_params <= 1e18:
+        raise UsageError(f"--head-params {request.head_params:g} is out of range", why="From 0 to 1e18.")
     if request.model is not None:
         return _from_catalogue(request, request.model)
     decoder = _from_config(request) if request.config is not None else _from_params(request)

@@ -86,8 +86,8 @@ def _given(device: DeviceSpec | None, request: TargetRequest) -> DeviceSpec:
     result = with_overrides(device, bandwidth_bytes_s=bandwidth, peaks=parse_peaks(request.peak))
     if request.l2_mib is None:
         return result
-    if not request.l2_mib > 0:
-        raise UsageError("--l2-mib must be above 0")
+    if not 0 < request.l2_mib <= 1e6:
+        raise UsageError(f"--l2-mib {request.l2_mib:g} is out of range", why="Above 0, at most 1e6 MiB.")
     return dataclasses.replace(result, l2_bytes=round(request.l2_mib * MIB))
 
 

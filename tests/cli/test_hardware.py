@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import random
 import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -172,7 +173,7 @@ def test_ceiling_with_the_users_own_numbers() -> None:
         (["--params", "8e9", "--peak", "tf32=10"], "DTYPE=TFLOP/s"),
         (["--params", "8e9", "--bandwidth-gb-s", "0"], "above 0"),
         (["--params", "8e9", "--on", "Jetson AGX Orin Industrial"], "bandwidth unknown: give --bandwidth-gb-s"),
-        (["--params", "8e9", "--rate", "0", "--on", H100], "above 0 Hz"),
+        (["--params", "8e9", "--rate", "0", "--on", H100], "above 0 Hz and finite"),
         (["--params", "8e9", "--unit", "fps"], "--unit"),
         (["--params", "8e9", "--compute", "tf32"], "--compute"),
         (["--params", "8e9", "--active-params", "9e9", "--on", H100], "active parameters"),
@@ -360,3 +361,56 @@ def test_reading_commands_load_no_framework() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+GOOD = {
+    "ceiling": ([["--params", "8e9"], ["--model", "pi0"], ["--model", "openvla"], ["--model", "llama-3.1-8b"]], "--context --batch --rate "
+                "--accepted --weight-bits --kv-bits --launches --launch-us --views --solver-steps --decode-tokens --executed --chunk "
+                "--head-params --l2-mib --bandwidth-gb-s --peak --power-mode --measured --weight-size --group-size --active-params --unit"),
+    "roofline": ([["linear", "--hidden", "64", "--tokens", "2"], ["rmsnorm", "--hidden", "64", "--tokens", "2"], ["attention"]], "--hidden "
+                 "--tokens --dtype --l2-mib --bandwidth-gb-s --peak --bytes-per-element --query-heads-per-kv --power-mode"),
+}  # fmt: skip
+VALUES = [
+    "0",
+    "-1",
+    "1",
+    "2",
+    "16",
+    "0.5",
+    "1e9",
+    "1e400",
+    "1e-300",
+    "inf",
+    "nan",
+    "abc",
+    "",
+    "bf16=1e9",
+    "4.92 GB",
+    "ms",
+    "MAXN",
+    "9" * 30,
+]
+
+
+def no_constant(word: str) -> None:
+    """NaN and Infinity are no JSON."""
+    pytest.fail(f"{word} in a JSON document")
+
+
+def test_any_option_value_ends_in_an_answer_or_one_message() -> None:
+    rng = random.Random(5)
+    answered = 0
+    for _ in range(300):
+        name = rng.choice(list(GOOD))
+        starts, options = GOOD[name]
+        arguments = [name, *rng.choice(starts), "--on", rng.choice(["agx-orin", "h100-sxm", "gb10"]), "--json"]
+        for _ in range(rng.randint(0, 2)):
+            arguments += [rng.choice(options.split()), rng.choice(VALUES)]
+        code, out, err = run(*arguments)
+        assert code in (0, 2), arguments
+        if code == 0:
+            json.loads(out, parse_constant=no_constant)
+            answered += 1
+        else:
+            assert err and "Traceback" not in err, arguments
+    assert answered > 40
