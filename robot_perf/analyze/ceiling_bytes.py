@@ -180,7 +180,7 @@ def _assumptions(
     counted = streamed_params(model)
     embedding = "embedding included" if model.embedding_counted else "tied head, read once" if model.tied else ""
     embedding = embedding or "input embedding left out"
-    lines = [f"{counted:.4g} streamed parameters ({embedding})"]
+    lines = [f"{_shown(counted)} streamed parameters ({embedding})"]
     lines.append("weights by stored bytes" if given else f"{bits.weight_bits:g}-bit weights, {bits.note}")
     lines.append(f"KV {per_token:,.0f} B/token x {context:,} tokens" if context else "no KV")
     if model.active_params is not None and batch > 1:
@@ -191,6 +191,14 @@ def _assumptions(
             f"{model.experts_per_token} of {model.experts} experts in the bound, {likely:.1f} distinct expected"
         )
     return tuple(lines)
+
+
+def _shown(count: float) -> str:
+    """A parameter count as people write it: 8e9, 7.505e9, 387e6."""
+    for scale, name in ((1e9, "e9"), (1e6, "e6")):
+        if count >= scale:
+            return f"{count / scale:.4g}{name}"
+    return f"{count:,.0f}"
 
 
 def _check(model: DecoderSpec, context: int, batch: int, accepted: float, state_bytes: float) -> None:

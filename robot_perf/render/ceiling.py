@@ -26,7 +26,7 @@ def ceiling_text(document: Mapping[str, Any], *, rate_hz: float | None = None) -
     lines = [clean(document["model"]), table]
     if single and len({r["device"] for r in rows}) == 1:
         lines += ["", _phases(rows[0])]
-    lines += [f"assumes    {clean(a)}" for a in document["assumptions"]]
+    lines.append(f"assumes    {clean('; '.join(document['assumptions']))}")
     lines += [f"note       {clean(n)}" for n in document["notes"]]
     lines += _row_notes(rows)
     lines += _chunks(rows)
@@ -34,7 +34,16 @@ def ceiling_text(document: Mapping[str, Any], *, rate_hz: float | None = None) -
     lines += _measured(rows)
     if rate_hz is not None and len({r["device"] for r in rows}) == 1:
         lines += _limits(rows[0], rate_hz)
+    lines.append(f"next       {_next(document, rate_hz)}")
     return "\n".join(lines)
+
+
+def _next(document: Mapping[str, Any], rate_hz: float | None) -> str:
+    if any("embedding included" in a for a in document["assumptions"]):
+        return "add --config FILE or --model NAME for the exact count of streamed bytes"
+    if rate_hz is None:
+        return "--rate HZ says whether it fits a control rate, and what is the most that does"
+    return "--measured VALUE, or --run RUN.parquet, puts a measurement beside its bound"
 
 
 def _decoder_table(rows: Sequence[Mapping[str, Any]], batch: int, rate_hz: float | None) -> str:
@@ -92,9 +101,11 @@ def _at_rate(check: Mapping[str, Any] | None) -> str:
         return UNKNOWN
     if not check["fits"]:
         return f"no: needs {check['needed_ms'] / check['budget_ms']:.2g} x the period"
+    headroom = f"{100 * check['headroom']:.0f} % headroom"
     tokens = check["tokens_in_budget"]
-    words = f"{tokens} token{'s' if tokens != 1 else ''} an action, " if tokens is not None else ""
-    return f"yes: {words}{100 * check['headroom']:.0f} % headroom"
+    if tokens is None:
+        return f"yes: {headroom}"
+    return f"yes: up to {tokens:,} token{'s' if tokens != 1 else ''} an action, {headroom} with {check['tokens_asked']}"
 
 
 def _row_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:

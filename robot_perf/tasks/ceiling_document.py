@@ -61,7 +61,7 @@ def _row(row: Row, answer: CeilingAnswer) -> dict[str, Any]:
     if row.policy is not None:
         common |= _policy(row.policy, answer.actions) | {"documented": documented_factors(row, answer)}
     if row.rate is not None:
-        common["at_rate"] = _rate(row.rate)
+        common["at_rate"] = _rate(row.rate) | {"tokens_asked": answer.action_tokens if row.decode else None}
     if row.limits:
         common["largest_that_fits"] = [to_json(limit) for limit in row.limits]
     if row.verdict is not None:

@@ -99,7 +99,7 @@ def test_ceiling_answers_a_rate_and_its_inverse() -> None:
     assert [x["what"] for x in row["largest_that_fits"]] == ["parameters", "weight bits"]
     assert row["largest_that_fits"][0]["value"] == pytest.approx(40.96e9)
     out = text("ceiling", "--params", "8e9", "--weight-bits", "4", "--rate", "10", "--on", "agx-orin")
-    assert "yes: 5 tokens an action, 80 % headroom" in out and "at most 41 B parameters at 4 bits" in out
+    assert "yes: up to 5 tokens an action, 80 % headroom with 1" in out and "at most 41 B parameters at 4 bits" in out
 
 
 def test_ceiling_of_a_policy() -> None:
