@@ -1,22 +1,28 @@
-"""The `compile` backend: torch.compile over a torch module on the CPU. Compiles, and graph breaks, are counted.
+"""The `compile` backend: torch.compile over a torch module. Compiles, graph breaks and skipped CUDA graphs are counted.
 
-The first call compiles, which takes seconds; a compile inside the measured window makes the measurement INVALID.
+The first call compiles, which takes seconds; a compile inside the measured window makes the measurement INVALID, with the guard
+that failed. Modes with CUDA graphs (reduce-overhead, max-autotune) skip them for reasons of their own; each one is said.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from robot_perf.backends import cpu_options, eager
+from robot_perf.backends.compile_events import CompileEvents
+from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Runner
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
 from robot_perf.specs import PolicySpec
 
 OPTIONS = ("mode", "dynamic", "fullgraph", "inter_threads")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+WITH_GRAPHS = ("reduce-overhead", "max-autotune")
 
 
 def unavailable() -> str | None:
@@ -38,7 +44,8 @@ def takes(policy: PolicySpec) -> str | None:
 
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
-    """A runner. Options: `mode` (default …), `dynamic` (False, True, auto), `fullgraph` (False), `threads`, `device` (cpu).
+    """A runner. Options: `mode` (default …), `dynamic` (False, True, auto), `fullgraph` (False), `threads`, `device`; on a
+    CUDA device also those of `gpu.options`.
 
     `dynamic` False compiles for the one shape that a control loop has; `auto` recompiles for the first other one.
     """
@@ -59,21 +66,18 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         return torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
 
     facts = {"compile_mode": mode, "dynamic": dynamic, "fullgraph": fullgraph}
-    return eager.build(policy, options, backend="compile", own=OPTIONS, wrap=wrap, counters=_Events(), facts=facts)
+    events = CompileEvents(graphs=mode in WITH_GRAPHS)
+    if not gpu_options.on_cuda(options):
+        return eager.build(policy, options, backend="compile", own=OPTIONS, wrap=wrap, counters=events, facts=facts)
+    if importlib.util.find_spec("triton") is None:
+        raise BackendUnavailableError(
+            "torch.compile needs Triton on a CUDA device, and it is not installed",
+            why=f"Looked for with {sys.executable}.",
+            do="pip install triton (on a Jetson: the wheel that goes with the vendor's torch).",
+        )
+    from robot_perf.backends.gpu import torch_backend
 
-
-class _Events:
-    """Compiles and graph breaks since loading, from torch's own counters."""
-
-    def __init__(self) -> None:
-        self._start: dict[str, int] = {}
-        self._start = self()
-
-    def __call__(self) -> dict[str, int]:
-        from torch._dynamo.utils import counters
-
-        now = {
-            "compiles": int(counters["stats"]["unique_graphs"]),
-            "graph breaks": sum(int(n) for n in counters["graph_break"].values()),
-        }
-        return {k: v - self._start.get(k, 0) for k, v in now.items()}
+    before = torch.compiler.cudagraph_mark_step_begin if mode in WITH_GRAPHS else None
+    return torch_backend.load(
+        policy, options, "compile", own=OPTIONS, wrap=wrap, counters=events, facts=facts, before=before
+    )

@@ -1,4 +1,4 @@
-"""The `eager` backend: TorchScript, torch.export, torch modules from factories and the built-in networks, on the CPU.
+"""The `eager` backend: TorchScript, torch.export, torch modules from factories and the built-in networks.
 
 What a TorchScript file does not say (its sizes, its state) is found by trial calls in a forked child; the measured process
 loads the file once and makes no call of its own.
@@ -6,23 +6,19 @@ loads the file once and makes no call of its own.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from robot_perf.backends import cpu_options, torch_file, torch_state, torch_trial
+from robot_perf.backends import cpu_options, torch_load
+from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.text import first_line
-from robot_perf.backends.torch_runner import TorchRunner, output_specs
+from robot_perf.backends.torch_runner import TorchRunner
 from robot_perf.errors import UsageError
-from robot_perf.policies import factory
 from robot_perf.policies.builtin import NETWORKS
-from robot_perf.policies.observations import random_array
-from robot_perf.specs import PolicyCost, PolicySpec
+from robot_perf.specs import PolicySpec
 
 SMALL_PARAMETERS = 5_000_000
 OPTIONS = ("inter_threads",)
@@ -50,7 +46,14 @@ def takes(policy: PolicySpec) -> str | None:
 
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
-    """A runner. Options: `threads` (intra-op), `device` (cpu). Raises PolicyError when the policy can't be loaded or called."""
+    """A runner. Options on the CPU: `threads`, `inter_threads`; on a CUDA device also those of `gpu.options`.
+
+    Raises PolicyError when the policy can't be loaded or called.
+    """
+    if gpu_options.on_cuda(options):
+        from robot_perf.backends.gpu import torch_backend
+
+        return torch_backend.load(policy, options, "eager")
     return build(policy, options, backend="eager")
 
 
@@ -69,106 +72,36 @@ def build(
 
     cpu_options.check(options, backend, own)
     before = torch.get_num_threads()
-    _set_threads(options, 1)
-    if policy.kind in ("torchscript", "torch_export"):
-        policy = torch_trial.resolve(policy)
-        target = module = torch_file.open_file(policy)
-        arguments = torch_file.signature(policy, module).arguments
-        call: Any = module
-    elif policy.kind == "builtin":
-        from robot_perf.policies.builtin.torch_module import build as build_network
-
-        target = module = call = build_network(policy.builtin, policy.seed)
-        arguments = (None,) * len(policy.inputs)
-    else:
-        built = factory.construct(policy)
-        policy, target = built.spec, built.policy
-        module = target.eval() if isinstance(target, torch.nn.Module) else None
-        call = _object_call(target, policy)
-        arguments = (None,) * len(policy.inputs)
-        facts = {**(facts or {}), "import_ns": built.import_ns, "construct_ns": built.construct_ns}
-    if module is not None:
-        policy = _with_cost(policy, module)
-    reset = torch_state.Reset(module, target, torch_trial.batch(policy.inputs))
-    if policy.kind == "factory":
-        _first_reset(policy, reset)
-        policy = _learn(policy, call, reset)
-    found = policy.asked.get("torch", {})
-    if found.get("drop_method"):
-        reset.drop_method(found["drop_method"])
+    set_threads(options, 1)
+    loaded = torch_load.open_policy(policy)
+    policy = loaded.policy
     if policy.cost is None or policy.cost.parameters >= SMALL_PARAMETERS:
-        _set_threads(options, before)
+        set_threads(options, before)
     return TorchRunner(
         policy,
-        call if wrap is None else wrap(call),
-        arguments,
-        reset,
-        {
-            "backend": backend,
-            "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
-            "inter_threads": torch.get_num_interop_threads(),
-            "mode": "no_grad",
-            **(facts or {}),
-        },
+        loaded.call if wrap is None else wrap(loaded.call),
+        loaded.arguments,
+        loaded.reset,
+        {**base_facts(backend), **loaded.facts, **(facts or {})},
         counters,
     )
 
 
-def _object_call(target: Any, policy: PolicySpec) -> Any:
-    step = getattr(target, "step", None)
-    if not callable(step):
-        return target
-    names = [t.name for t in policy.inputs]
-    return lambda *tensors: step(dict(zip(names, tensors, strict=True)))
-
-
-def _first_reset(policy: PolicySpec, reset: torch_state.Reset) -> None:
-    """As a robot's program does before it starts; a reset that can't be called was noted already."""
-    try:
-        reset()
-    except Exception as error:
-        raise factory.failure(policy, error) from error
-
-
-def _learn(policy: PolicySpec, call: Any, reset: torch_state.Reset) -> PolicySpec:
-    """Outputs and state of a factory's object by one call in this process: its construction may own hardware, so no fork."""
+def base_facts(backend: str) -> dict[str, Any]:
+    """Versions, threads and mode of every torch backend."""
     import torch
 
-    changed: tuple[str, ...] = ()
-    if reset.note:
-        policy = dataclasses.replace(policy, notes=(*policy.notes, reset.note))
-    if not policy.outputs:
-        rng = np.random.default_rng(policy.seed)
-        try:
-            with torch.no_grad():
-                result = call(*(torch.from_numpy(random_array(rng, t)) for t in policy.inputs))
-            outputs = output_specs(result)
-        except Exception as error:
-            raise factory.failure(policy, error) from error
-        changed = reset.changed()
-        reset()
-        policy = factory.with_results(policy, outputs)
-        note = "its first call was made while loading, because spec() does not name its outputs"
-        policy = dataclasses.replace(policy, notes=(*policy.notes, note))
-    if changed and not policy.state:
-        policy = dataclasses.replace(policy, state_note=torch_state.finding(changed, reset.how))
-    elif not policy.state and not reset.has_method and reset.buffers:
-        policy = dataclasses.replace(
-            policy, state_note="state: buffers that change are put back to their loaded values before measuring"
-        )
-    return policy
+    return {
+        "backend": backend,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "inter_threads": torch.get_num_interop_threads(),
+        "mode": "no_grad",
+    }
 
 
-def _with_cost(policy: PolicySpec, module: Any) -> PolicySpec:
-    if policy.cost is not None:
-        return policy
-    sizes = [(p.numel(), p.element_size()) for p in module.parameters()]
-    cost = PolicyCost(parameters=sum(n for n, _ in sizes), bytes_read=sum(n * size for n, size in sizes))
-    return dataclasses.replace(policy, cost=cost)
-
-
-def _set_threads(options: Mapping[str, Any], default: int) -> None:
+def set_threads(options: Mapping[str, Any], default: int) -> None:
+    """Sizes torch's pools: as asked, else `default` intra-op threads and one inter-op thread."""
     import torch
 
     for key, set_to, current in (

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from robot_perf.backends.text import first_line
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import PolicyError, RobotPerfError, UsageError
 from robot_perf.policies.asked import shape_text, shown
 from robot_perf.policies.state import Tree
 from robot_perf.specs import PolicySpec, TensorSpec
@@ -28,19 +28,25 @@ class Signature:
     result: Tree
 
 
-def open_file(policy: PolicySpec) -> Any:
-    """The module of a TorchScript or torch.export file, on the CPU, in evaluation mode. Raises PolicyError."""
+def open_file(policy: PolicySpec, place: Callable[[Any], Any] | None = None) -> Any:
+    """The module of a TorchScript or torch.export file, on the CPU, in evaluation mode. Raises PolicyError.
+
+    `place` moves a torch.export program before it becomes a module.
+    """
     import torch
 
     path = str(policy.path)
     try:
         if policy.kind == "torch_export":
             with _only_tensors():
-                return torch.export.load(path).module()
+                program = torch.export.load(path)
+            return (program if place is None else place(program)).module()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message=".*torch.jit.load.*", category=DeprecationWarning)
             # Mapped to the CPU: a file saved from a GPU can't be opened without one otherwise.
             return torch.jit.load(path, map_location="cpu").eval()
+    except RobotPerfError:
+        raise
     except Exception as error:
         raise PolicyError(
             f"{path}: torch {torch.__version__} can't load it",

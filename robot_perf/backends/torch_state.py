@@ -87,7 +87,7 @@ class Reset:
                 tensor.copy_(self._saved[name])
             else:
                 # The policy put another tensor there, perhaps one it was fed: writing into it would change the observation.
-                _assign(self._module, name, self._saved[name].clone())
+                assign(self._module, name, self._saved[name].clone())
                 self._places[name] = dict(_buffers(self._module))[name].data_ptr()
 
 
@@ -137,7 +137,8 @@ def _buffers(module: Any) -> Iterator[tuple[str, Any]]:
         yield from module.named_buffers()
 
 
-def _assign(module: Any, name: str, tensor: Any) -> None:
+def assign(module: Any, name: str, tensor: Any) -> None:
+    """Puts `tensor` where the buffer `name` (dotted) is."""
     path, _, leaf = name.rpartition(".")
     for part in path.split(".") if path else []:
         module = getattr(module, part)

@@ -21,7 +21,7 @@ COUNTS = {
     ("lstm", "large"): 530_717,
     ("gru", "quadrotor"): 2_068,
 }
-PRESETS = [(name, preset) for name in builtin.NETWORKS for preset in builtin.PRESETS[name]]
+PRESETS = [(name, preset) for name in builtin.NUMPY_NETWORKS for preset in builtin.PRESETS[name]]
 
 
 @pytest.mark.parametrize(("name", "preset"), COUNTS)
@@ -64,7 +64,7 @@ def _compare(spec: PolicySpec, one: str, other: str) -> None:
             assert np.max(np.abs(got - want)) <= 1e-6 + 1e-4 * np.max(np.abs(want))
 
 
-@pytest.mark.parametrize("name", builtin.NETWORKS)
+@pytest.mark.parametrize("name", builtin.NUMPY_NETWORKS)
 def test_tiny_presets_stay_small(name: str) -> None:
     cost = policies.describe(name, preset="tiny").cost
     assert cost is not None and cost.parameters <= 500_000

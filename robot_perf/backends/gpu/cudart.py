@@ -196,7 +196,7 @@ class Memory:
         self._host.append(host)
         self.pinned_bytes += size
         device = int(check("cudaHostGetDevicePointer", cu.cudaHostGetDevicePointer(host, 0)))
-        raw = np.frombuffer((ctypes.c_byte * size).from_address(host), np.uint8)
+        raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host))
         raw[...] = 0
         array = raw[: tensor_bytes(tensor)].view(tensor.dtype).reshape(tensor.shape)
         return array, host, device

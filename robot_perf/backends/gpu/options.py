@@ -15,12 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from robot_perf.backends.cpu_options import COMMON as _COMMON
 from robot_perf.errors import UsageError
+from robot_perf.policies.asked import shown
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8")
 SYNCS = ("auto", "block", "spin")
 BUFFERS = ("copy", "mapped")
 KEYS = ("device", "precision", "sync", "cuda_graph", "buffers", "marks", "priority")
+TORCH = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8")  # the last two are refused with a reason of torch's own
 
 # Relative to the largest value of an output, against float32 on a CPU. Half of the unit roundoff is what one product may lose:
 # 6e-8 in float32 (but sums of thousands of terms run in another order there), 5e-4 with TF32's and float16's 11 bits,
@@ -78,17 +81,25 @@ def read(
     options: Mapping[str, Any],
     backend: str,
     *,
+    own: tuple[str, ...] = (),
     precisions: tuple[str, ...] = PRECISIONS,
     cuda_graph: bool = False,
     marks: bool = False,
     buffers: tuple[str, ...] = BUFFERS,
 ) -> DeviceOptions:
-    """The options of a device backend; `cuda_graph` and `marks` are its defaults.
+    """The options of a device backend, which has those of `own` as well; `cuda_graph` and `marks` are its defaults.
 
-    Raises UsageError for a value that is not allowed, and for `device` absent or cpu: nothing is moved to a device unasked.
+    Raises UsageError for a value that is not allowed, for an option that the backend lacks, and for `device` absent or cpu:
+    nothing is moved to a device unasked.
     """
     if not on_cuda(options):
         raise UsageError(f"backend {backend} runs on a CUDA device", do="Add --device cuda:0.")
+    known = (*KEYS, *own, *(k for k in _COMMON if k not in KEYS))
+    if unknown := [k for k, v in options.items() if k not in known and v is not None]:
+        raise UsageError(
+            f"backend {backend} has no option {shown(unknown[0])} on a CUDA device",
+            why=f"It has: {', '.join(k for k in known if k != 'tolerance')}.",
+        )
     return DeviceOptions(
         index=device_index(str(options["device"])),
         precision=_one_of("precision", options.get("precision") or "fp32", precisions, backend),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,21 +14,13 @@ from robot_perf.specs import PolicySpec
 class Work(Protocol):
     """What a device backend supplies. `staged` and `answers` are host arrays that the device's copies read and fill."""
 
-    staged: Sequence[Array]  # one per fed input
-    answers: Sequence[Array]  # one per output, by position
-    device_answers: Sequence[Any]  # what `poison` overwrites on the device
+    staged: list[Array]  # one per fed input
+    answers: list[Array]  # one per output, by position
 
-    def launch(self) -> None:
-        """Queues the step: host to device, policy, state, device to host."""
-        ...
+    launch: Callable[[], None]  # queues the step: host to device, policy, state, device to host
 
-    def wait(self) -> None:
-        """Returns when `answers` are complete."""
-        ...
-
-    def busy(self) -> bool:
-        """True while queued work is unfinished."""
-        ...
+    wait: Callable[[], None]  # returns when `answers` are complete
+    busy: Callable[[], bool]  # True while queued work is unfinished
 
     def device_ns(self) -> int:
         """Device time of the last step; -1 without marks."""
@@ -62,6 +54,10 @@ class Work(Protocol):
         """Events that must not happen inside the window."""
         ...
 
+    def reasons(self) -> Mapping[str, str]:
+        """The latest reason of an event, by its name."""
+        ...
+
     def examine(self) -> Mapping[str, Any]:
         """What is looked up after the last window, because looking disturbs."""
         ...
@@ -91,22 +87,24 @@ class QueuedRunner:
         self.pending: Callable[[], bool] = work.busy
         self.device_ns: Callable[[], int] = work.device_ns
         self.rehearse: Callable[[], None] = work.rehearse
-        self.mark_phases = work.mark_phases
         self.phases_ns = work.phases_ns
         touch = getattr(work, "touch", None)
         if touch is not None:
             self.touch: Callable[[], None] = touch
-        if len(self._staged) == 1:
-            self._only = self._staged[0]
-            self.prepare = self._prepare_one
+        # Host prepare: the observation into pinned memory.
+        self.prepare: Callable[[Arrays], None] = self._prepare_one if len(self._staged) == 1 else self._prepare_all
 
-    def prepare(self, observation: Arrays) -> None:
-        """The observation into pinned memory."""
+    def _prepare_all(self, observation: Arrays) -> None:
         for place, array in zip(self._staged, observation):  # noqa: B905 - lengths are fixed by spec.fed
             place[...] = array
 
     def _prepare_one(self, observation: Arrays) -> None:
-        self._only[...] = observation[0]
+        self._staged[0][...] = observation[0]
+
+    def mark_phases(self, on: bool) -> None:
+        """From now on each step carries events between its phases, or no more."""
+        self.work.mark_phases(on)
+        self.launch = self.work.launch
 
     def collect(self) -> Arrays:
         """The answers of the last step."""
@@ -146,6 +144,10 @@ class QueuedRunner:
     def counters(self) -> Mapping[str, int]:
         """Events that must not happen inside the window."""
         return self.work.counters()
+
+    def reasons(self) -> Mapping[str, str]:
+        """The latest reason of an event, by its name."""
+        return self.work.reasons()
 
     def facts(self) -> Mapping[str, Any]:
         """JSON for the report."""

@@ -14,8 +14,8 @@ from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.torch_cuda import LOW
 from robot_perf.backends.protocol import Array
 from robot_perf.backends.torch_runner import assembler, flatten
-from robot_perf.backends.torch_state import Reset
-from robot_perf.errors import PolicyError
+from robot_perf.backends.torch_state import Reset, assign
+from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies.observations import initial_state
 from robot_perf.policies.state import Tree
 from robot_perf.specs import PolicySpec
@@ -48,6 +48,8 @@ class Body:
             raise
         self.results: list[Any] = []
         self._checked = False
+        self._static = self.buffers()
+        self._moving: list[str] | None = None  # buffers that a call changes; known after the first rehearsal
         self.restart()
 
     def _allocate(self) -> None:
@@ -116,6 +118,44 @@ class Body:
         self.results = results
         self._checked = True
 
+    def settle(self) -> None:
+        """Values of buffers that the call replaced, copied to where the buffers lay: a graph reads and writes there for ever."""
+        for name, current in self.buffers().items():
+            static = self._static.get(name)
+            if static is None or current.data_ptr() == static.data_ptr():
+                continue
+            if current.shape != static.shape or current.dtype != static.dtype:
+                raise PolicyError(
+                    f"{self.policy.name}: its buffer {name} changes its shape or dtype, which a CUDA graph can't follow",
+                    why=f"It was {list(static.shape)} {static.dtype}, a call made it {list(current.shape)} {current.dtype}.",
+                    do="Keep it fixed, or use --backend eager.",
+                )
+            static.copy_(current)
+            assign(self.module, name, static)
+
+    def rehearse(self) -> None:
+        """The policy's call alone: buffers that it moves are put back, its results are dropped, carried state is not fed back."""
+        if self.policy.state_note.find("kept in the object") >= 0:
+            raise UsageError(
+                f"{self.policy.name} can't be rehearsed", why="Its state is kept in an object, which a rehearsal would move.",
+                do="Use tiny-kernel or spin.",
+            )  # fmt: skip
+        kept, buffers = self.results, self.buffers()
+        names = list(buffers) if self._moving is None else self._moving
+        before = [(name, buffers[name], buffers[name].clone()) for name in names]
+        self.compute()
+        after = self.buffers()
+        if self._moving is None:
+            self._moving = [
+                n for n, t, v in before if after[n].data_ptr() != t.data_ptr() or not self.torch.equal(t, v)
+            ]
+        for name, tensor, value in before:
+            if name in self._moving:
+                tensor.copy_(value)
+                if after[name].data_ptr() != tensor.data_ptr():
+                    assign(self.module, name, tensor)
+        self.results = kept
+
     def restart(self) -> None:
         """Carried state at its start."""
         for (place, _), value in zip(self._carried, self._initial, strict=True):
@@ -124,17 +164,28 @@ class Body:
     def reset(self) -> None:
         """Everything as after loading, complete on return."""
         self._reset()
+        with self.torch.no_grad():
+            self.settle()
         self.restart()
         self.torch.cuda.current_stream(self.device).synchronize()
+
+    def poison(self, results: list[Any]) -> None:
+        """Overwrites result tensors that outlive a step; what lies in an input, buffer or weight is left alone."""
+        own = [*self.flat, *self.weights()]
+        kept = {t.untyped_storage().data_ptr() for t in own}
+        with self.torch.no_grad():
+            for tensor in results:
+                if tensor.untyped_storage().data_ptr() not in kept:
+                    tensor.fill_(float("nan") if tensor.is_floating_point() else 85)
 
     def state(self) -> dict[str, Array]:
         """Carried values by input name, and the buffers that changed, on the host."""
         carried = {self.policy.inputs[p.target].name: self.flat[p.target].cpu().numpy() for p in self.policy.state}
-        buffers = {
-            k: (v.float() if v.dtype == self.torch.bfloat16 else v).cpu().numpy()
-            for k, v in self._reset.state().items()
+        changed = self._reset.state().items()
+        return {
+            **carried,
+            **{k: (v.float() if v.dtype == self.torch.bfloat16 else v).cpu().numpy() for k, v in changed},
         }
-        return {**carried, **buffers}
 
     def buffers(self) -> dict[str, Any]:
         """The module's buffers by name."""
@@ -146,9 +197,18 @@ class Body:
             return []
         return [t for t in (*self.module.parameters(), *self.module.buffers()) if t.is_cuda and t.numel()]
 
+    def close(self) -> None:
+        """Drops every tensor."""
+        self.flat, self.results, self._uploads, self._targets, self._carried, self._initial = [], [], [], [], [], []
+        self._static, self.module, self._call = {}, None, _closed
+
     def facts(self) -> Mapping[str, Any]:
         """How it is reset, and where its buffers lie."""
         return {"reset": self._reset.how, "pinned_bytes": sum(a.nbytes for a in (*self.staged, *self.answers))}
+
+
+def _closed(*_: Any) -> Any:
+    raise RuntimeError("the runner is closed")
 
 
 def _pinned(torch: Any, tensor: Any) -> Any:

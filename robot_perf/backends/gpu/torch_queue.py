@@ -18,7 +18,7 @@ class Waiter:
 
     def __init__(self, torch: Any, stream: Any, sync: str) -> None:
         self._stream, self._query = stream, stream.query
-        self._event = torch.cuda.Event(blocking=True) if sync == "block" else None
+        self._event: Any = torch.cuda.Event(blocking=True) if sync == "block" else None
         self.wait: Callable[[], None] = {"auto": stream.synchronize, "block": self._asleep, "spin": self._polling}[sync]
 
     def _asleep(self) -> None:
@@ -54,14 +54,12 @@ class QueuedSteps:
         torch = body.torch
         self.body, self._stream, self._facts, self._counters = body, stream, dict(facts), counters
         self.staged, self.answers = body.staged, body.answers
-        self.device_answers: list[Any] = []
         self._no_grad, self._before = torch.no_grad, before
         waiter = Waiter(torch, stream, body.options.sync)
         self.wait, self.busy = waiter.wait, waiter.busy
         self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
-        self._plain: Callable[[], None] = self._launch_marked_whole if body.options.marks else self._launch
-        self.launch: Callable[[], None] = lambda: self._now()
-        self._now = self._plain
+        self._plain: Callable[[], None] = self._launch_marked if body.options.marks else self._launch
+        self.launch = self._plain
         self._timed = body.options.marks
 
     def _launch(self) -> None:
@@ -74,7 +72,7 @@ class QueuedSteps:
             body.feed_back()
             body.download()
 
-    def _launch_marked_whole(self) -> None:
+    def _launch_marked(self) -> None:
         marks, stream = self._marks, self._stream
         marks[0].record(stream)
         self._launch()
@@ -96,30 +94,25 @@ class QueuedSteps:
 
     def mark_phases(self, on: bool) -> None:
         """Four events a step, or what the options say."""
-        self._now = self._launch_phases if on else self._plain
+        self.launch = self._launch_phases if on else self._plain
         self._timed = on or self.body.options.marks
 
     def device_ns(self) -> int:
         """From before the first copy to after the last."""
-        return _between(self._marks[0], self._marks[3]) if self._timed else -1
+        return between(self._marks[0], self._marks[3]) if self._timed else -1
 
     def phases_ns(self) -> tuple[int, int, int]:
         """Host to device, policy, device to host."""
         a, b, c, d = self._marks
-        return _between(a, b), _between(b, c), _between(c, d)
+        return between(a, b), between(b, c), between(c, d)
 
     def rehearse(self) -> None:
-        """Computes on the last observation and waits. Buffers that it moved are put back; results are dropped."""
+        """Computes on the last observation and waits; buffers that it moves are put back, results are dropped."""
         body = self.body
-        kept = (
-            [(t, t.clone()) for t in body.buffers().values()] if body.policy.state_note.find("in buffers") >= 0 else []
-        )
         with self._no_grad():
             if self._before is not None:
                 self._before()
-            body.compute()
-            for tensor, value in kept:
-                tensor.copy_(value)
+            body.rehearse()
         self.wait()
 
     def touch(self) -> None:
@@ -143,6 +136,11 @@ class QueuedSteps:
         """Compiles, graph breaks, skipped CUDA graphs; empty in eager mode."""
         return self._counters()
 
+    def reasons(self) -> Mapping[str, str]:
+        """Why an event happened, by its name."""
+        told: Callable[[], Mapping[str, str]] = getattr(self._counters, "reasons", dict)
+        return told()
+
     def examine(self) -> Mapping[str, Any]:
         """Launches per step by torch's profiler, which stays attached: only once nothing is measured any more."""
         from torch.profiler import ProfilerActivity, profile
@@ -150,41 +148,35 @@ class QueuedSteps:
         with profile(activities=[ProfilerActivity.CUDA]) as profiler:
             self.launch()
             self.wait()
-        names = [event.name for event in profiler.events()]
-        launches = sum(name in _LAUNCHES for name in names)
+        launches = sum(event.name in _LAUNCHES for event in profiler.events())
         if not launches:
-            return {
-                "launches_per_step": None,
-                "launches_per_step_reason": "torch's profiler saw no launch (CUPTI is not usable here)",
-            }
-        return {
-            "launches_per_step": launches,
-            "launches_are": "kernel and graph launches of one step, by torch's profiler",
-        }
+            return {"launches_per_step": None, "launches_per_step_reason": "torch's profiler saw no launch here"}
+        return {"launches_per_step": launches, "launches_are": "kernels and graphs of one step, by torch's profiler"}
 
     def facts(self) -> Mapping[str, Any]:
-        """Versions, options, memory."""
-        options = self.body.options
+        """Versions, options, memory, what torch.compile did."""
+        body, reasons = self.body, dict(self.reasons())
         return {
             **self._facts,
-            **options.facts(),
-            **memory_facts(self.body.device),
-            **self.body.facts(),
+            **body.options.facts(),
+            **memory_facts(body.device),
+            **body.facts(),
             "captured": False,
             "launches_per_step": None,
             "build_ns": None,
+            **({"events": dict(self._counters()), "reasons": reasons} if reasons else {}),
         }
 
     def close(self) -> None:
-        """Frees device memory."""
+        """Waits, and frees device memory."""
         self.wait()
-        del self.body
-        self._now = self._plain = _closed
+        self.launch = self._plain = _closed
+        self.body.close()
 
 
-def _between(start: Any, end: Any) -> int:
+def between(start: Any, end: Any) -> int:
     """ns between two recorded events; CUDA answers in ms with a resolution of about 0.5 µs."""
-    return round(start.elapsed_time(end) * 1e6)
+    return round(float(start.elapsed_time(end)) * 1e6)
 
 
 def _closed() -> None:

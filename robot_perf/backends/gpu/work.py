@@ -36,7 +36,6 @@ class StreamWork:
         self._enqueue, self._facts, self._close = enqueue, facts, close
         self._capturable, self._warm_ups = capturable, warm_ups
         self.staged, self.answers = buffers.staged, buffers.answers
-        self.device_answers: list[Any] = []
         self.wait, self.busy = stream.wait, stream.busy
         self._marks = Marks(4)
         self._graphs: dict[str, Graph] = {}
@@ -123,6 +122,10 @@ class StreamWork:
     def counters(self) -> Mapping[str, int]:
         """Captures: none may happen inside the window."""
         return {"captures": len(self._graphs)} if self._capturable else {}
+
+    def reasons(self) -> Mapping[str, str]:
+        """No event has a reason of its own."""
+        return {}
 
     def examine(self) -> Mapping[str, Any]:
         """Nothing that the facts do not say already."""

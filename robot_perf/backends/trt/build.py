@@ -215,7 +215,7 @@ def _monitor(trt: Any, name: str) -> Any:
     if not hasattr(trt, "IProgressMonitor"):
         return None
 
-    class Monitor(trt.IProgressMonitor):  # type: ignore[misc, name-defined]
+    class Monitor(trt.IProgressMonitor):  # type: ignore[misc]
         """Called from the builder's own threads."""
 
         def __init__(self) -> None:

@@ -18,6 +18,8 @@ from robot_perf.backends.trt.build import engine_for
 from robot_perf.errors import BackendUnavailableError, PolicyError
 from robot_perf.specs import PolicySpec
 
+OWN = ("engine", "engine_cache", "builder_level", "workspace_mib")
+
 
 def load(edition: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     """A runner on a CUDA device. Options: those of `gpu.options` (cuda_graph on by default), and of `trt.build.engine_for`.
@@ -26,7 +28,7 @@ def load(edition: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner
     """
     if reason := trt_api.unavailable(edition):
         raise BackendUnavailableError(f"backend {edition} can't run here", why=reason)
-    settled = device_options.read(options, edition, cuda_graph=True)
+    settled = device_options.read(options, edition, own=OWN, cuda_graph=True)
     device = cudart.open_device(settled)
     api = trt_api.load(edition)
     before = cudart.free_bytes()

@@ -54,15 +54,11 @@ def means(
     if typed:
         return Means(on, off, True, precision if precision in LOW else None)
     flag = {**LOW, "int8": "INT8", "fp8": "FP8"}[precision]
-    major = int(version.split(".")[0])
+    major = int(version.split(".", maxsplit=1)[0])
     if flag not in present or (precision == "fp8" and major < 9):
-        newest = {"bf16": "9.0 and newer have", "fp8": "9.0 and newer read fp8 from ONNX"}.get(
-            precision, "newer ones have"
-        )
+        since = " 9.0 and newer do." if precision in ("bf16", "fp8") else ""
         raise PolicyError(
-            f"precision {precision}: {runtime} {version} does not offer it",
-            why=f"{newest} it.",
-            do="Use fp16, or a newer version.",
+            f"precision {precision}: {runtime} {version} does not offer it", why=since.strip(), do="Use fp16 or tf32."
         )
     # What is not quantised may run in float16 beside the int8 layers, as such files are meant to.
     return Means((*on, flag, *(("FP16",) if precision in ("int8", "fp8") else ())), off)

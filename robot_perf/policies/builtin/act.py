@@ -188,8 +188,8 @@ def weights(dims: Dims, seed: int) -> dict[str, F32]:
         draw(name, (rows, columns), columns)
     e = dims["hidden"]
     for name in norms(dims):
-        found[f"{name}.weight"] = rng.uniform(0.8, 1.2, size=e).astype(np.float32)
-        found[f"{name}.bias"] = rng.uniform(-0.1, 0.1, size=e).astype(np.float32)
+        found[f"{name}.weight"] = rng.uniform(0.8, 1.2, size=(e,)).astype(np.float32)
+        found[f"{name}.bias"] = rng.uniform(-0.1, 0.1, size=(e,)).astype(np.float32)
     found["query"] = rng.uniform(-1, 1, size=(dims["chunk"], e)).astype(np.float32)
     found["position"] = rng.uniform(-1, 1, size=(2, e)).astype(np.float32)
     return found
@@ -200,7 +200,8 @@ def image_positions(dims: Dims) -> F32:
     height, width = projection(dims).size
     quarter = dims["hidden"] // 4
     scale = 10000.0 ** (-np.arange(quarter) / quarter)
-    rows, columns = np.mgrid[0:height, 0:width].reshape(2, -1) + 1.0
+    cells = np.arange(height * width)
+    rows, columns = cells // width + 1.0, cells % width + 1.0
     # Normalised to one turn, so that a table for other image sizes has the same range.
     angles = [2 * np.pi * a[:, None] / n * scale for a, n in ((rows, height), (columns, width))]
     parts = [p for angle in angles for p in (np.sin(angle), np.cos(angle))]

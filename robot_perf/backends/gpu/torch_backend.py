@@ -1,0 +1,64 @@
+"""Loads a torch policy onto a CUDA device for `eager`, `compile` and `cuda_graph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from robot_perf.backends import eager, torch_load, torch_trial
+from robot_perf.backends.gpu import options as device_options
+from robot_perf.backends.gpu import torch_cuda
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.runner import QueuedRunner
+from robot_perf.backends.gpu.torch_body import Body
+from robot_perf.backends.gpu.torch_queue import QueuedSteps
+from robot_perf.backends.protocol import Runner
+from robot_perf.backends.torch_load import Loaded
+from robot_perf.errors import BackendUnavailableError
+from robot_perf.specs import PolicySpec
+
+OWN = ("inter_threads",)
+
+
+def open_body(
+    policy: PolicySpec,
+    options: Mapping[str, Any],
+    settled: DeviceOptions,
+    wrap: Callable[[Any], Any] | None = None,
+) -> tuple[Loaded, Body]:
+    """The policy on its device, with its buffers; `wrap` turns its module into what is called (torch.compile)."""
+    if reason := eager.unavailable():
+        raise BackendUnavailableError("torch can't run here", why=reason)
+    if policy.kind in ("torchscript", "torch_export"):
+        # Trial calls in a forked child, on the CPU, before this process opens the device: a child can't use its parent's.
+        policy = torch_trial.resolve(policy)
+    device = torch_cuda.open_device(settled)
+    eager.set_threads(options, 1)
+
+    def place(module: Any) -> Any:
+        if policy.kind == "torch_export":
+            return torch_cuda.move_export(module, device)
+        return torch_cuda.place(module, device, settled.precision, policy.name)
+
+    loaded = torch_load.open_policy(policy, device=settled.device, place=place)
+    call = loaded.call if wrap is None else wrap(loaded.call)
+    return loaded, Body(loaded.policy, call, loaded.arguments, loaded.reset, loaded.module, settled)
+
+
+def load(
+    policy: PolicySpec,
+    options: Mapping[str, Any],
+    backend: str,
+    *,
+    own: tuple[str, ...] = OWN,
+    wrap: Callable[[Any], Any] | None = None,
+    counters: Callable[[], Mapping[str, int]] = dict,
+    facts: Mapping[str, Any] | None = None,
+    before: Callable[[], Any] | None = None,
+) -> Runner:
+    """A runner that queues the policy's own operators in each step, or its compiled code."""
+    settled = device_options.read(options, backend, own=own, precisions=device_options.TORCH, marks=True)
+    loaded, body = open_body(policy, options, settled, wrap)
+    said = {**eager.base_facts(backend), **loaded.facts, **(facts or {})}
+    work = QueuedSteps(body, torch_cuda.stream(settled), said, counters, before)
+    return QueuedRunner(loaded.policy, work)
