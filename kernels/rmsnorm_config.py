@@ -7,6 +7,7 @@ A static table is safe inside CUDA-graph capture and gives the same bits in ever
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -38,9 +39,13 @@ class DeviceFacts:
 
     @property
     def dependent_launch(self) -> bool:
-        """Programmatic dependent launch (sm_90 and later)."""
-        return self.capability >= 90
+        """Programmatic dependent launch (sm_90 and later), unless switched off."""
+        return DEPENDENT_LAUNCH and self.capability >= 90
 
+
+# Programmatic dependent launch lets a kernel be set up while the one before it runs. ROBOT_PERF_DEPENDENT_LAUNCH=0 turns it
+# off for whoever suspects it; the benchmark measures both.
+DEPENDENT_LAUNCH = os.environ.get("ROBOT_PERF_DEPENDENT_LAUNCH", "1") != "0"
 
 INTERPRETER = DeviceFacts(capability=0, sm_count=16, l2_bytes=4 * 2**20)
 

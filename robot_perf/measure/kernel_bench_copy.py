@@ -1,0 +1,57 @@
+"""The measured roof: the fastest copy of the same bytes, in the same graphs, and an empty kernel's µs per graph node."""
+# mypy: disable-error-code="untyped-decorator, no-untyped-def"
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:  # the bench says that it needs triton
+    triton = None
+
+__all__ = ["copies", "empty_kernel_us"]
+
+Tensor = Any
+BLOCK = 8192
+
+
+def _jit(function: Any) -> Any:
+    return function if triton is None else triton.jit(function)
+
+
+@_jit
+def _nothing():
+    pass
+
+
+@_jit
+def _copy(x, y, n, BLOCK: tl.constexpr):
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at, tl.load(x + at, mask=at < n), mask=at < n)
+
+
+def copies() -> dict[str, Callable[[Tensor], Tensor]]:
+    """Ways to copy a tensor: the driver's memcpy, a torch kernel, a Triton kernel. The roof is the fastest at each point."""
+    import torch
+
+    def by_triton(x: Tensor) -> Tensor:
+        y = torch.empty_like(x)
+        _copy[(-(-x.numel() // BLOCK),)](x, y, x.numel(), BLOCK=BLOCK, num_warps=8)
+        return y
+
+    return {"memcpy": lambda x: x.clone(), "torch kernel": torch.neg, "Triton kernel": by_triton}
+
+
+def empty_kernel_us() -> float:
+    """µs per graph node of a Triton kernel that does nothing."""
+    from robot_perf.measure.kernel_bench_timing import capture, replay_us
+
+    def call() -> None:
+        _nothing[(1,)]()
+
+    call()
+    return statistics.median(replay_us(capture([call] * 64, 1), 64, 30))

@@ -1,0 +1,65 @@
+"""The shapes of the RMSNorm bench and the bytes each must move, counted from the tensors that are touched."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["HEADLINE", "MIXED", "WIDE", "Point", "bytes_touched", "predicted_ratio"]
+
+PLAIN, ADD = "rms_norm", "add_rms_norm"
+ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One op on m rows of d elements. Dtypes are torch's names."""
+
+    op: str
+    m: int
+    d: int
+    dtype: str = "bfloat16"
+    weight: str = "bfloat16"
+
+    @property
+    def name(self) -> str:
+        """For people: `rms_norm 1 x 4096`."""
+        extra = "" if self.weight == self.dtype else f", {self.weight} weight"
+        return f"{self.op} {self.m} x {self.d}{extra}"
+
+
+def bytes_touched(point: Point) -> int:
+    """Bytes of inputs read once plus outputs written once: 2 passes over m x d plain, 4 fused, and the weight once."""
+    passes = 4 if point.op == ADD else 2
+    return passes * point.m * point.d * ITEM_BYTES[point.dtype] + point.d * ITEM_BYTES[point.weight]
+
+
+def predicted_ratio(op: str) -> float:
+    """Bytes of the unfused way over ours, in passes of a 16-bit tensor.
+
+    Plain: the six-kernel FP32 formula in separate torch operations moves 14 bytes per element that one kernel moves in 4 (read
+    x, write and read the FP32 copy, its square, the product; 2- and 4-byte tensors together). Fused add: torch's add then a
+    one-kernel norm moves 5 passes (10 bytes), the fused kernel 4 (8 bytes).
+    """
+    return 10 / 8 if op == ADD else 14 / 4
+
+
+_SHAPES = (
+    (1, 1024), (1, 4096), (1, 16384), (1, 65536), (16, 4096), (256, 4096), (4096, 4096), (32768, 4096), (65536, 256),
+    (8192, 1000), (8192, 5120), (16384, 8192), (8192, 16384), (4096, 32768), (2048, 65536),
+)  # fmt: skip
+HEADLINE: tuple[Point, ...] = tuple(Point(op, m, d) for op in (PLAIN, ADD) for m, d in _SHAPES)
+
+_COUNTS = (1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 8192, 32768)
+_WIDTHS = (64, 127, 256, 384, 768, 1000, 2048, 3072, 4096, 5120, 8192, 11008, 16384, 32768, 65536)
+_LARGEST_BYTES = 2**31  # of one tensor; several providers hold their inputs at once
+
+
+def _wide() -> tuple[Point, ...]:
+    # a chessboard of counts and widths: half the grid, no corner favoured
+    shapes = [(m, d) for j, d in enumerate(_WIDTHS) for i, m in enumerate(_COUNTS) if (i + j) % 2 == 0]
+    shapes = [(m, d) for m, d in shapes if m * d * 2 <= _LARGEST_BYTES and (m, d) not in _SHAPES]
+    return tuple(Point(op, m, d) for op in (PLAIN, ADD) for m, d in shapes)
+
+
+WIDE: tuple[Point, ...] = _wide()
+MIXED: tuple[Point, ...] = tuple(Point(PLAIN, m, 4096, weight="float32") for m in (1, 4096))

@@ -1,0 +1,140 @@
+"""CUDA graphs of kernel calls, and their times: warm and cold cache, host work, nodes, gaps. Needs torch and a CUDA GPU.
+
+Times are µs per call: a graph of many calls is replayed between two events and divided. A graph leaves the host out; the gap to
+the first kernel is spread over the calls. Nothing synchronises between the start event and the work (an idle GPU would let host
+time in).
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+__all__ = ["Flush", "capture", "graph_nodes", "host_us", "idle_gaps", "kernels_of_one_call", "replay_us"]
+
+Graph = Any
+DEVICE = "cuda"
+FLUSH_L2 = 3  # a flush reads this many times the L2
+
+
+def capture(calls: Sequence[Callable[[], Any]], keep: int) -> Graph:
+    """A CUDA graph of the calls in order. The last `keep` results stay alive while capturing, so that outputs rotate too."""
+    import torch
+
+    held: deque[Any] = deque(maxlen=max(1, keep))
+    graph = torch.cuda.CUDAGraph(keep_graph=True)
+    with torch.cuda.graph(graph):
+        for call in calls:
+            held.append(call())
+    graph.instantiate()
+    return graph
+
+
+def replay_us(graph: Graph, calls: int, times: int) -> list[float]:
+    """µs per call of `times` replays, one unmeasured replay first."""
+    import torch
+
+    marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
+    graph.replay()
+    for start, end in marks:
+        start.record()
+        graph.replay()
+        end.record()
+    torch.cuda.synchronize()
+    return [start.elapsed_time(end) * 1000 / calls for start, end in marks]
+
+
+def host_us(call: Callable[[], Any], calls: int, times: int) -> list[float]:
+    """µs of host time to queue one call, output allocation included, the GPU idle at the start of every sample."""
+    import torch
+
+    samples = []
+    for _ in range(times):
+        call()
+        torch.cuda.synchronize()
+        start = time.perf_counter_ns()
+        for _ in range(calls):
+            call()
+        samples.append((time.perf_counter_ns() - start) / calls / 1000)
+    torch.cuda.synchronize()
+    return samples
+
+
+class Flush:
+    """Reads a buffer of three times the L2, so that the call after it finds nothing of its own in the cache.
+
+    A read leaves no dirty lines behind; zeroing the buffer would, and their write-back would compete with the call.
+    """
+
+    def __init__(self, l2_bytes: int) -> None:
+        import torch
+
+        self._buffer = torch.ones(FLUSH_L2 * l2_bytes // 4, dtype=torch.float32, device=DEVICE)
+        self._out = torch.empty((), dtype=torch.float32, device=DEVICE)
+
+    def __call__(self) -> None:
+        """Queues the read."""
+        import torch
+
+        torch.sum(self._buffer, dim=0, out=self._out)
+
+
+def graph_nodes(graph: Graph) -> dict[str, int] | None:
+    """Nodes of a captured graph by kind (kernel, memcpy, memset, …); None where cuda-python is absent."""
+    try:
+        from cuda.bindings import runtime
+    except ImportError:
+        return None
+    raw = runtime.cudaGraph_t(init_value=graph.raw_cuda_graph())
+    status, _, count = runtime.cudaGraphGetNodes(raw)
+    if int(status) == 0 and count:
+        status, nodes, count = runtime.cudaGraphGetNodes(raw, count)
+    if int(status) != 0:
+        return None
+    found: dict[str, int] = {}
+    for node in nodes[:count]:
+        kind = runtime.cudaGraphNodeGetType(node)[1].name.removeprefix("cudaGraphNodeType").lower()
+        found[kind] = found.get(kind, 0) + 1
+    return found
+
+
+def kernels_of_one_call(call: Callable[[], Any]) -> tuple[list[str], list[str]]:
+    """(names of the kernels, names of the torch operations) of one eager call, from torch's profiler."""
+    import torch
+
+    call()
+    torch.cuda.synchronize()
+    kinds = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    with torch.profiler.profile(activities=kinds) as seen:
+        call()
+        torch.cuda.synchronize()
+    kernels: list[str] = []
+    operations: list[str] = []
+    for event in seen.profiler.kineto_results.events():
+        on_gpu = event.device_type() == torch.autograd.DeviceType.CUDA
+        (kernels if on_gpu else operations).append(event.name())
+    return kernels, operations
+
+
+def idle_gaps(graph: Graph) -> tuple[list[float], list[float]]:
+    """(gaps between consecutive kernels, kernel durations) of one replay in µs, from torch's profiler; negative = overlap.
+
+    The profiler's own tracing lengthens gaps; the graph's µs per call is the number to trust.
+    """
+    import torch
+
+    graph.replay()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        graph.replay()
+        torch.cuda.synchronize()
+    spans = sorted(
+        (e.start_ns(), e.start_ns() + e.duration_ns())
+        for e in seen.profiler.kineto_results.events()
+        if e.device_type() == torch.autograd.DeviceType.CUDA and e.duration_ns() > 0
+    )
+    gaps = [(b[0] - a[1]) / 1000 for a, b in itertools.pairwise(spans)]
+    return gaps, [(end - start) / 1000 for start, end in spans]

@@ -1,0 +1,254 @@
+"""The process of one provider: sets a point up, checks it, and times it when told. `python -m … PROVIDER`, JSON lines.
+
+Commands on stdin, one JSON object a line; one JSON object a line on the real stdout (libraries that print go to stderr).
+A point stays set up until the next one, so that providers in other processes can be timed in turn.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from robot_perf.measure import kernel_bench_copy as copying
+from robot_perf.measure import kernel_bench_timing as timing
+from robot_perf.measure.kernel_bench_check import judge
+from robot_perf.measure.kernel_bench_points import Point, bytes_touched
+from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, unavailable, version_of
+
+__all__ = ["main"]
+
+EPS = 1e-6
+DEVICE = "cuda"
+MAX_SETS = 64
+COLD_L2 = 3
+GRAPH_US = 400.0  # a graph holds enough calls to last about this long, 8 to 64
+
+
+class _Inputs:
+    """Enough sets of x (and residual) to rotate past the cache, at most MAX_SETS; the same numbers in every process."""
+
+    def __init__(self, point: Point, l2: int) -> None:
+        import torch
+
+        generator = torch.Generator(device=DEVICE).manual_seed(point.m * 131 + point.d)
+        dtype, wide = getattr(torch, point.dtype), point.op == "add_rms_norm"
+
+        def new(rows: int) -> Any:
+            return torch.randn(rows, point.d, device=DEVICE, generator=generator, dtype=torch.float32).to(dtype)
+
+        self.bytes = point.m * point.d * dtype.itemsize * (2 if wide else 1)
+        self.sets = max(1, min(MAX_SETS, math.ceil(COLD_L2 * l2 / self.bytes)))
+        self.rotates = self.sets * self.bytes >= COLD_L2 * l2
+        self.weight = (1 + 0.1 * torch.randn(point.d, device=DEVICE, generator=generator)).to(
+            getattr(torch, point.weight)
+        )
+        self.x = [new(point.m) for _ in range(self.sets)]
+        self.r: list[Any] = [new(point.m) if wide else None for _ in range(self.sets)]
+
+    def for_copy(self) -> _Inputs:
+        """x and residual of a set as one tensor, so that a copy of it moves the op's bytes."""
+        import torch
+
+        if self.r[0] is not None:
+            self.x = [torch.cat((x, r)) for x, r in zip(self.x, self.r, strict=True)]
+            self.r = [None] * self.sets
+        return self
+
+
+class Worker:
+    """One provider's state: the current point's tensors, graphs and call."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.reason = unavailable(name)
+        self.graphs: dict[str, tuple[Any, int]] = {}
+        self.flush: Any = None
+        self.call: Callable[[], Any] | None = None
+
+    def hello(self) -> dict[str, Any]:
+        """Whether the provider is here, and the machine as it sees it."""
+        if self.reason:
+            return {"unavailable": self.reason}
+        import torch
+
+        found = torch.cuda.get_device_properties(0)
+        self.l2 = int(found.L2_cache_size)
+        provider = PROVIDERS.get(self.name)
+        return {
+            "note": provider.note if provider else "",
+            "version": version_of(provider) if provider else None,
+            "gpu": {
+                "name": found.name,
+                "capability": f"{found.major}.{found.minor}",
+                "sm": found.multi_processor_count,
+                "l2_bytes": self.l2,
+                "memory_bytes": found.total_memory,
+            },
+            "torch": torch.__version__,
+        }
+
+    def floor(self) -> dict[str, Any]:
+        """µs per graph node of an empty kernel."""
+        return {"us": copying.empty_kernel_us()}
+
+    def setup(self, point: Point, profile: bool) -> dict[str, Any]:
+        """Compiles, checks against FP64, captures the graphs. A failed check leaves nothing to time."""
+        import torch
+
+        self.drop()
+        inputs = _Inputs(point, self.l2)
+        if self.name not in PROVIDERS:
+            return self._setup_copy(point, inputs)
+        make = PROVIDERS[self.name].make(point.op, point.d, inputs.weight, EPS)
+        poison = [torch.full_like(inputs.x[0], math.nan) for _ in range(2)]
+        del poison  # the allocator hands this memory to the outputs: what a kernel leaves unwritten is NaN
+        start = time.perf_counter()
+        out = make(inputs.x[0], inputs.r[0])
+        torch.cuda.synchronize()
+        report: dict[str, Any] = {"first_call_s": round(time.perf_counter() - start, 4)}
+        report |= judge(out, inputs.x[0], inputs.r[0], inputs.weight, EPS, ours=self.name.startswith(OURS))
+        del out
+        if report["failed"]:
+            return report
+        for i in range(3):  # autotuners and lazy loading settle before a capture
+            make(inputs.x[i % inputs.sets], inputs.r[i % inputs.sets])
+        torch.cuda.synchronize()
+        report |= self._capture(point, make, inputs)
+        self.call = lambda: make(inputs.x[0], inputs.r[0])
+        if profile:
+            self._profile(point, report)
+        return report
+
+    def _setup_copy(self, point: Point, inputs: _Inputs) -> dict[str, Any]:
+        best: tuple[float, str] | None = None
+        for way, copy in copying.copies().items():
+            self._capture(point, lambda x, r, copy=copy: copy(x), inputs.for_copy())
+            us = statistics.median(self.time("cold", 5)["us"])
+            if best is None or us < best[0]:
+                best = us, way
+        assert best is not None
+        chosen = copying.copies()[best[1]]
+        return {"way": best[1]} | self._capture(point, lambda x, r: chosen(x), inputs.for_copy())
+
+    def _capture(self, point: Point, make: Any, inputs: _Inputs) -> dict[str, Any]:
+        self.graphs.clear()
+        x, r, sets = inputs.x, inputs.r, inputs.sets
+        make(x[0], r[0])
+        calls = max(8, min(64, int(GRAPH_US / max(1.0, bytes_touched(point) / 4e6))))
+        turns = [functools.partial(make, x[i % sets], r[i % sets]) for i in range(calls)]
+        self.graphs["warm"] = timing.capture([functools.partial(make, x[0], r[0])] * calls, 1), calls
+        if inputs.rotates:
+            self.graphs["cold"] = timing.capture(turns, sets), calls
+        else:
+            # too small to rotate past the cache: a read of three L2 before each call, and its own time taken off
+            self.flush = self.flush or timing.Flush(self.l2)
+            self.flush()
+            few = [step for turn in turns[:8] for step in (self.flush, turn)]
+            self.graphs["cold"] = timing.capture(few, sets), 8
+            self.graphs["flush"] = timing.capture([self.flush] * 8, 1), 8
+        nodes = timing.graph_nodes(self.graphs["warm"][0])
+        return {
+            "cold_by": "rotation" if inputs.rotates else "flush",
+            "sets": sets,
+            "rotated_bytes": sets * inputs.bytes,
+            "calls_per_graph": calls,
+            "nodes_per_call": None if nodes is None else {kind: count / calls for kind, count in nodes.items()},
+        }
+
+    def _profile(self, point: Point, report: dict[str, Any]) -> None:
+        assert self.call is not None
+        kernels, operations = timing.kernels_of_one_call(self.call)
+        report["kernels"] = kernels
+        if self.name == "F.rms_norm":
+            report["fused_op_ran"] = "aten::_fused_rms_norm" in operations
+        if point.m == 1:
+            gaps, durations = timing.idle_gaps(self.graphs["warm"][0])
+            report["gap_us"], report["kernel_us"] = _median(gaps), _median(durations)
+
+    def time(self, what: str, times: int) -> dict[str, Any]:
+        """Samples in µs per call: `warm`, `cold` (with the flush's own time taken off) or `host`."""
+        if what == "host":
+            assert self.call is not None
+            return {"us": timing.host_us(self.call, 30, times)}
+        graph, calls = self.graphs[what]
+        samples = timing.replay_us(graph, calls, times)
+        if what == "cold" and "flush" in self.graphs:
+            own = timing.replay_us(*self.graphs["flush"], times)
+            samples = [a - b for a, b in zip(samples, own, strict=True)]
+        return {"us": samples}
+
+    def precompile(self, points: list[Point]) -> dict[str, Any]:
+        """Fills the compilers' caches on disk for these points, untimed; says how long each took, in seconds."""
+        import torch
+
+        took: dict[str, Any] = {}
+        for point in points:
+            start = time.perf_counter()
+            x = torch.randn(point.m, point.d, device=DEVICE).to(getattr(torch, point.dtype))
+            weight = torch.ones(point.d, device=DEVICE, dtype=getattr(torch, point.weight))
+            try:
+                PROVIDERS[self.name].make(point.op, point.d, weight, EPS)(
+                    x, x.clone() if point.op == "add_rms_norm" else None
+                )
+                torch.cuda.synchronize()
+            except Exception as error:  # noqa: BLE001 - set-up will meet it again and report it
+                took[point.name] = f"{type(error).__name__}: {str(error)[:200]}"
+                continue
+            took[point.name] = round(time.perf_counter() - start, 3)
+            del x
+        return {"took_s": took}
+
+    def drop(self) -> dict[str, Any]:
+        """Frees the point."""
+        self.graphs.clear()
+        self.call = None
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.cuda.empty_cache()
+        return {}
+
+
+def _median(values: list[float]) -> float | None:
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None
+
+
+def _answer(worker: Worker, message: dict[str, Any]) -> dict[str, Any]:
+    command = message.pop("command")
+    if "point" in message:
+        message["point"] = Point(**message["point"])
+    if "points" in message:
+        message["points"] = [Point(**p) for p in message["points"]]
+    result: dict[str, Any] = getattr(worker, command)(**message)
+    return result
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Serves commands until stdin ends."""
+    name = (argv or sys.argv[1:])[0]
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # whatever a library prints must not look like a reply
+    worker = Worker(name)
+    if not worker.reason:
+        import torch
+
+        torch.set_grad_enabled(False)
+    with replies:
+        for line in sys.stdin:
+            try:
+                reply = _answer(worker, json.loads(line))
+            except Exception as error:  # noqa: BLE001 - a provider that fails at a shape is a row with the reason
+                reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+                worker.drop()
+            replies.write(json.dumps(reply) + "\n")
+
+
+if __name__ == "__main__":
+    main()

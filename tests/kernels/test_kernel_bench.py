@@ -1,0 +1,300 @@
+"""The RMSNorm bench without a GPU: the conductor with stand-in workers, the worker's own steps, the summary, the renderings."""
+
+from __future__ import annotations
+
+import json
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from robot_perf.errors import BackendUnavailableError, UsageError
+from robot_perf.measure import (
+    kernel_bench,
+    kernel_bench_check,
+    kernel_bench_copy,
+    kernel_bench_timing,
+    kernel_bench_worker,
+)
+from robot_perf.measure.kernel_bench import BenchRequest, run_bench
+from robot_perf.measure.kernel_bench_check import judge
+from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, Point, bytes_touched
+from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, SERIAL
+from robot_perf.measure.kernel_bench_summary import summarise
+from robot_perf.tasks import kernels as task
+
+STAND_IN = """
+import json, random, sys
+name = sys.argv[1]
+speed = {"robot-perf": 1.0, "robot-perf, no dependent launch": 1.1, "copy": 0.99, "eager": 10.0, "F.rms_norm": 1.25}.get(name, 1.05)
+rng, point, order = random.Random(name), None, open(%r, "a")
+for line in sys.stdin:
+    m = json.loads(line)
+    c = m["command"]
+    if c == "hello":
+        r = {"unavailable": "quack.rmsnorm does not import; pip install quack-kernels"} if name == "quack" else {
+            "note": "", "version": "1", "torch": "2.x",
+            "gpu": {"name": "Stand-in", "capability": "9.0", "sm": 132, "l2_bytes": 62914560, "memory_bytes": 1}}
+    elif c == "floor": r = {"us": 0.5}
+    elif c == "setup":
+        point = m["point"]
+        size = point["m"] * point["d"] * 2 * (4 if point["op"] == "add_rms_norm" else 2)
+        us = (1.0 + size / 4.1e6) * speed
+        r = {"failed": None, "order": "fp32", "max_ulp": 0.5, "cold_by": "rotation" if size > 3e6 else "flush", "sets": 3,
+             "nodes_per_call": {"kernel": 1.0}, "calls_per_graph": 8, "way": "Triton kernel"}
+        if m["profile"] and point["m"] == 1: r |= {"gap_us": 0.3, "kernel_us": 0.9}
+        if name == "fla" and point["d"] > 32768: r = {"error": "RuntimeError: rows above 64 KB"}
+        if name == "liger" and point["d"] == 1024: r = {"failed": "7 ulp from FP64 of the fp32 order", "order": "fp32", "max_ulp": 7.0}
+        if name == "F.rms_norm": r["fused_op_ran"] = True
+        if name == "torch.compile" and point["d"] == 5120: sys.exit(3)
+    elif c == "time":
+        order.write(name + " " + m["what"] + "\\n"); order.flush()
+        r = {"us": [us * rng.uniform(0.99, 1.01) for _ in range(m["times"])]}
+        if m["what"] == "host": r = {"us": [9.0 * speed] * m["times"]}
+    elif c == "precompile": r = {"took_s": {str(i): 0.1 for i in range(len(m["points"]))}}
+    else: r = {}
+    print(json.dumps(r), flush=True)
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path, monkeypatch):
+    script, log = tmp_path / "worker.py", tmp_path / "order.txt"
+    script.write_text(textwrap.dedent(STAND_IN) % str(log))
+    monkeypatch.setattr(kernel_bench, "WORKER", (sys.executable, str(script)))
+    monkeypatch.setattr(kernel_bench, "open_meter", lambda device: (None, "none here"))
+    return log
+
+
+def measure(points=HEADLINE, providers=tuple(PROVIDERS), **more):
+    kept = []
+    request = BenchRequest(tuple(points), tuple(providers), rounds=3, replays=3, profiled=frozenset(HEADLINE), **more)
+    report = run_bench(request, lambda line: None, kept.append)
+    return {**report, "date": "2026-01-01"}, kept
+
+
+def test_the_conductor_interleaves_and_keeps_a_row_for_everyone(stand_in):
+    report, kept = measure()
+    assert len(report["points"]) == len(kept) == len(HEADLINE)
+    turns = [line.split(" ")[-1] for line in stand_in.read_text().splitlines()]
+    assert turns.count("cold") > 0
+    first = [line for line in stand_in.read_text().splitlines() if line.endswith("cold")]
+    names = [line.rsplit(" ", 1)[0] for line in first]
+    ready = len(set(names[: names.index(OURS, 1)])) if OURS in names[1:] else 0
+    assert ready > 5  # everyone has a turn before ours comes again
+    assert names[0] != names[ready], "the order rotates"
+    assert report["providers"]["quack"]["unavailable"].startswith("quack.rmsnorm")
+    by_shape = {(p["op"], p["m"], p["d"]): p["providers"] for p in report["points"]}
+    assert by_shape["rms_norm", 1, 65536]["fla"]["error"] == "RuntimeError: rows above 64 KB"
+    assert by_shape["rms_norm", 1, 1024]["liger"]["samples_us"] == {}  # wrong results get no time
+    assert "code 3" in by_shape["rms_norm", 8192, 5120]["torch.compile"]["error"]  # its process died
+    assert "code 3" in by_shape["rms_norm", 16384, 8192]["torch.compile"]["error"]
+    assert by_shape["rms_norm", 16384, 8192][OURS]["samples_us"]["cold"]
+
+
+def test_a_budget_stops_between_points(stand_in):
+    report, _ = measure(budget_s=1e-6)
+    assert report["points"] == []
+    assert "budget" in report["stopped"]
+
+
+def test_compiling_ahead_is_reported_apart(stand_in):
+    report, _ = measure(points=HEADLINE[:2], precompile=3)
+    assert set(report["compile_s"]) == {n for n, p in PROVIDERS.items() if p.compiles}
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
+def test_without_a_gpu_the_bench_says_so():
+    with pytest.raises(BackendUnavailableError, match="GPU|import"):
+        run_bench(BenchRequest(HEADLINE[:1], (OURS,)), lambda line: None, lambda report: None)
+
+
+def test_the_summary_and_every_rendering(stand_in):
+    report, _ = measure(points=(*HEADLINE, *MIXED, *WIDE[:6]))
+    found = task.document(report, spec_gb_s=4800.0)
+    json.dumps(found, allow_nan=False)
+    summary = found["summary"]
+    mean = summary["geometric_mean"][OURS]["headline"]
+    assert mean["n"] == 30
+    assert 1.03 < mean["low"] < mean["value"] < mean["high"] < 1.06  # the best stand-in peer takes 1.05 of ours
+    assert summary["geometric_mean"][SERIAL]["headline"]["value"] < 1
+    assert {v["what"].split(":")[0] for v in summary["verdicts"]} >= {"headline", "wide"}
+    assert all(v["met"] in (True, False) for v in summary["verdicts"] if "copy" in v["what"])
+    fit = next(f for f in summary["fits"] if f["provider"] == OURS and f["op"] == "rms_norm" and f["d"] == 4096)
+    assert fit["t0_us"] == pytest.approx(1.0, abs=0.1)
+    assert fit["gb_s"] == pytest.approx(4100, rel=0.05)
+    bound = [r for r in summary["rows"] if r["launch_bound"]]
+    assert all(r["bytes"] < summary["boundary"]["bytes"] for r in bound)
+    text = task.text(found)
+    assert "geometric mean" in text
+    page = task.markdown(found, "robot-perf kernels bench rmsnorm", "rmsnorm.png")
+    launch = page.split("## Launch-bound points")[1].split("## Bandwidth-bound")[0]
+    assert "GB/s |" not in launch
+    assert "not available: quack.rmsnorm" in page
+    assert "7 ulp" in page
+    assert "1 x 4096" in page
+    assert "aten::_fused_rms_norm ran at" in page
+    assert task.chart(found).startswith(b"\x89PNG")
+
+
+def test_a_value_above_the_memorys_peak_is_flagged():
+    samples = {"warm": [1.0], "cold": [1.0], "host": [9.0]}
+    point = {"op": "rms_norm", "m": 4096, "d": 4096, "dtype": "bfloat16", "weight": "bfloat16", "bytes": 67_000_000,
+             "providers": {OURS: {"samples_us": samples, "cold_by": "rotation"}}, "copy": {}}  # fmt: skip
+    row = summarise({"points": [point]}, [], 4800.0)["rows"][0]
+    assert row["providers"][OURS]["above_peak"]
+
+
+def test_the_wide_sweep_is_wide():
+    assert len(WIDE) >= 150
+    assert len(set(WIDE)) == len(WIDE)
+    assert not set(WIDE) & set(HEADLINE)
+    assert any(p.d & (p.d - 1) for p in WIDE)
+    assert {1, 32768} <= {p.m for p in WIDE}
+    assert {64, 65536} <= {p.d for p in WIDE}
+
+
+def test_bytes_are_those_of_the_tensors():
+    assert bytes_touched(Point("rms_norm", 4096, 4096)) == 2 * 4096 * 4096 * 2 + 8192
+    assert bytes_touched(Point("add_rms_norm", 4096, 4096)) == 4 * 4096 * 4096 * 2 + 8192
+    assert bytes_touched(Point("rms_norm", 1, 64, weight="float32")) == 2 * 64 * 2 + 256
+
+
+def test_the_judge_names_the_order_and_refuses_what_is_wrong():
+    x, r = (torch.randn(5, 1024).to(torch.bfloat16) for _ in range(2))
+    w = (1 + 0.1 * torch.randn(1024)).to(torch.bfloat16)
+    from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
+
+    for cast in ("fp32", "hf"):
+        found = judge((rms_norm_reference(x, w, 1e-6, cast=cast),), x, None, w, 1e-6, ours=True)
+        assert found["failed"] is None
+        assert found["order"] == cast
+    for round_sum in (True, False):
+        out = add_rms_norm_reference(x, r, w, 1e-6, round_sum=round_sum)
+        found = judge(out, x, r, w, 1e-6, ours=True)
+        assert found["failed"] is None
+        assert found["order"] == f"fp32, {'rounded' if round_sum else 'unrounded'} sum"
+    y = rms_norm_reference(x, w, 1e-6)
+    y[2, 7] *= 1.1
+    assert "ulp" in judge((y,), x, None, w, 1e-6, ours=True)["failed"]
+    y[4, 0] = float("nan")
+    assert "finite" in judge((y,), x, None, w, 1e-6, ours=True)["failed"]
+    assert "outputs" in judge((x,), x, r, w, 1e-6, ours=True)["failed"]
+    assert "s is not" in judge((x, x), x, r, w, 1e-6, ours=True)["failed"]
+
+
+@pytest.fixture
+def on_cpu(monkeypatch):
+    """The worker's steps on the CPU: real providers and checks, pretended graphs and clocks."""
+    monkeypatch.setattr(kernel_bench_worker, "DEVICE", "cpu")
+    monkeypatch.setattr(kernel_bench_timing, "DEVICE", "cpu")
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties",
+        lambda i: SimpleNamespace(name="cpu", major=9, minor=0, multi_processor_count=1, L2_cache_size=4096, total_memory=1),
+    )  # fmt: skip
+    monkeypatch.setattr(kernel_bench_worker, "unavailable", lambda name: None)
+
+    def capture(calls, keep):
+        for call in calls:
+            call()
+        return SimpleNamespace(calls=len(calls))
+
+    monkeypatch.setattr(kernel_bench_timing, "capture", capture)
+    monkeypatch.setattr(kernel_bench_timing, "graph_nodes", lambda graph: {"kernel": graph.calls})
+    monkeypatch.setattr(
+        kernel_bench_timing, "replay_us", lambda graph, calls, times: [2.0 + 0.1 * i for i in range(times)]
+    )
+    monkeypatch.setattr(kernel_bench_copy, "copies", lambda: {"memcpy": lambda x: x.clone(), "torch kernel": torch.neg})
+    with torch.no_grad():
+        yield
+
+
+@pytest.mark.parametrize("name", [OURS, "eager", "F.rms_norm"])
+@pytest.mark.parametrize("op", ["rms_norm", "add_rms_norm"])
+def test_a_workers_point(on_cpu, name, op):
+    worker = kernel_bench_worker.Worker(name)
+    assert worker.hello()["gpu"]["l2_bytes"] == 4096
+    for d, by in ((16, "flush"), (2048, "rotation")):
+        reply = worker.setup(Point(op, 2, d), profile=False)
+        assert reply["failed"] is None, reply
+        assert reply["cold_by"] == by
+        assert reply["nodes_per_call"] == {"kernel": 1.0}
+        assert worker.time("warm", 3)["us"] == [2.0, 2.1, 2.2]
+        assert worker.time("cold", 2)["us"] == ([2.0, 2.1] if by == "rotation" else [0.0, 0.0])
+        assert all(v > 0 for v in worker.time("host", 2)["us"])
+    assert worker.drop() == {}
+
+
+def test_the_copy_moves_the_ops_bytes(on_cpu):
+    worker = kernel_bench_worker.Worker("copy")
+    worker.hello()
+    reply = worker.setup(Point("add_rms_norm", 4, 2048), profile=False)
+    assert reply["way"] in ("memcpy", "torch kernel")
+    assert worker.time("cold", 2)["us"] == [2.0, 2.1]
+
+
+def test_a_wrong_kernel_is_not_timed(on_cpu, monkeypatch):
+    monkeypatch.setitem(
+        PROVIDERS,
+        "eager",
+        SimpleNamespace(make=lambda op, d, w, eps: lambda x, r: (x * 1.01,), note="", package="torch"),
+    )
+    worker = kernel_bench_worker.Worker("eager")
+    worker.hello()
+    reply = worker.setup(Point("rms_norm", 2, 64), profile=False)
+    assert "ulp" in reply["failed"]
+    assert worker.graphs == {}
+
+
+def test_the_worker_speaks_one_json_line_per_command(on_cpu, monkeypatch, capfd):
+    lines = [
+        {"command": "hello"},
+        {"command": "setup", "point": {"op": "rms_norm", "m": 2, "d": 64, "dtype": "bfloat16", "weight": "bfloat16"}, "profile": False},
+        {"command": "time", "what": "warm", "times": 2},
+        {"command": "setup", "point": {"op": "rms_norm", "m": 2, "d": 64, "dtype": "nonsense", "weight": "bfloat16"}, "profile": False},
+        {"command": "drop"},
+    ]  # fmt: skip
+    monkeypatch.setattr(sys, "stdin", iter(json.dumps(line) + "\n" for line in lines))
+    kernel_bench_worker.main(["eager"])
+    replies = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert len(replies) == len(lines)
+    assert "error" in replies[3]
+    assert replies[4] == {}
+
+
+def test_bad_requests_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="sweep"):
+        task.bench_rmsnorm(task.RmsNormRequest(sweep="tiny"), print, print)
+    with pytest.raises(UsageError, match="provider"):
+        task.bench_rmsnorm(task.RmsNormRequest(providers=("apex",)), print, print)
+    bad = tmp_path / "x.json"
+    bad.write_text("{}")
+    with pytest.raises(UsageError, match="schema"):
+        task.read_report(bad)
+    with pytest.raises(UsageError, match="read"):
+        task.read_report(tmp_path / "none.json")
+
+
+def test_the_command_renders_an_earlier_report(stand_in, tmp_path):
+    from typer.testing import CliRunner
+
+    from robot_perf.cli.kernels import app
+
+    report, _ = measure(points=HEADLINE[:3])
+    source = tmp_path / "raw.json"
+    source.write_text(json.dumps(report))
+    run = CliRunner().invoke(
+        app, ["bench", "rmsnorm", "--from", str(source), "--spec-gb-s", "4800", "--json", "-o", str(tmp_path / "out")]
+    )
+    assert run.exit_code == 0, run.output
+    assert json.loads(run.output)["summary"]["rows"]
+    assert (tmp_path / "out.md").read_text().count("out.png") == 1
+    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
+    again = CliRunner().invoke(app, ["bench", "rmsnorm", "--from", str(tmp_path / "out.json"), "--spec-gb-s", "4800"])
+    assert again.exit_code == 0
+    assert np.isfinite(json.loads((tmp_path / "out.json").read_text())["spec_gb_s"])
