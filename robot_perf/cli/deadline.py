@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,7 +33,7 @@ OUTPUT = "Output"
 # fmt: off
 # One option, one line: the table of options reads as a table.
 def command(
-    policy: Annotated[str | None, typer.Argument(help="A built-in (null, spin:<µs>, mlp, gru, lstm), a file (.onnx, TorchScript .pt, .pt2, pipeline .yaml), module:callable, or a name in configs/policies.", show_default=False)] = None,
+    policy: Annotated[list[str] | None, typer.Argument(help="One policy, or several at once as POLICY@RATE: a built-in (null, spin:<µs>, mlp, gru, lstm), a file (.onnx, TorchScript .pt, .pt2, pipeline .yaml), module:callable, or a name in configs/policies.", show_default=False)] = None,
     rate: Annotated[str | None, typer.Option(help="Control rate in Hz (required; fractions such as 83.3 are exact).", rich_help_panel=RUNNING, show_default=False)] = None,
     deadline_ms: Annotated[float | None, typer.Option(help="Relative deadline in ms.", rich_help_panel=BUDGET, show_default="the period")] = None,
     backend: Annotated[str | None, typer.Option(help="python, onnxruntime, eager, compile, …", rich_help_panel=RUNNING, show_default="by the policy's format")] = None,
@@ -67,6 +67,9 @@ def command(
     fifo: Annotated[int | None, typer.Option(help="SCHED_FIFO priority of the loop, 1-99.", rich_help_panel=LOOP, show_default=False)] = None,
     cpus: Annotated[str | None, typer.Option(help="Processors of the loop, such as 3 or 2-3.", rich_help_panel=LOOP, show_default=False)] = None,
     mlock: Annotated[bool, typer.Option("--mlock", help="Lock all memory.", rich_help_panel=LOOP)] = False,
+    keep_warm: Annotated[str, typer.Option(help="Before each release: none, spin:US, tiny-kernel:US, touch:US, rehearse:US, rehearse-loop:US, spin-sync (docs/bench.md).", rich_help_panel=LOOP)] = "none",
+    load: Annotated[list[str] | None, typer.Option(help="Measure alone and under a stated load: cpu:N, mem:40%, gpu:60%, camera:2x1080p30; repeatable.", rich_help_panel=RUNNING, show_default=False)] = None,
+    soak: Annotated[str | None, typer.Option(help="A long run, such as 30m, with temperatures, clocks and p99 by the minute.", rich_help_panel=RUNNING, show_default=False)] = None,
     hold_cpu_dma_latency: Annotated[bool, typer.Option("--hold-cpu-dma-latency", help="Hold /dev/cpu_dma_latency at 0: no deep idle states.", rich_help_panel=LOOP)] = False,
     gc: Annotated[str, typer.Option(help="Python's garbage collector in the loop: freeze, off or default.", rich_help_panel=LOOP)] = "freeze",
     python: Annotated[list[str] | None, typer.Option(help="Interpreter of a backend, BACKEND=PATH; repeatable.", rich_help_panel=RUNNING, show_default=False)] = None,
@@ -84,7 +87,15 @@ def command(
     # fmt: on
     """Exit codes: 0 PASS, 1 FAIL, 2 usage or unusable policy, 3 INCONCLUSIVE, 4 INVALID measurement."""
     from robot_perf.tasks.deadline import DeadlineRequest
+    from robot_perf.tasks.together import split_rate
 
+    policies = tuple(policy or ())
+    first, rate_there = split_rate(policies[0]) if policies else ("", None)
+    several, asked_rate = len(policies) > 1, rate
+    if rate is None and rate_there is not None:
+        rate = rate_there
+    elif rate is not None and rate_there is not None and not several:
+        raise UsageError(f"{policies[0]} and --rate both give a rate", do="Give one of them.")
     if rate is None:
         raise UsageError(
             "--rate is required",
@@ -107,7 +118,7 @@ def command(
     }
     backend_options["device"] = parse_device(device)
     request = DeadlineRequest(
-        policy=policy or "",
+        policy=first,
         rate_hz=rate,
         deadline_ns=None if deadline_ms is None else milliseconds("--deadline-ms", deadline_ms),
         steps=steps,
@@ -129,6 +140,7 @@ def command(
         shape=loop,
         spin_margin_ns=round(in_range("--spin-margin-us", spin_margin_us, 0, 1e6) * 1000),
         gc=gc,
+        keep_warm=keep_warm,
         real_time=RealTime(
             fifo_priority=None if fifo is None else int(in_range("--fifo", fifo, 1, 99)),
             cpus=parse_cpus(cpus),
@@ -153,14 +165,26 @@ def command(
     if plan:
         _print_plan(request, as_json=json)
         return
-    if policy is None:
+    if not policies:
         raise UsageError(
             "no POLICY was given", do="Name one, for example: robot-perf deadline mlp --rate 50. Or ask for --plan."
         )
-    for path in (output, junit):
+    if several + bool(load) + (soak is not None) > 1:
+        raise UsageError("several policies, --load and --soak exclude each other", do="Run them one after another.")
+    for path in (junit,) if several else (output, junit):
         if path is not None:
             check_output(path, force=force)
-    sys.exit(_measure(request, junit=junit, github=github, inconclusive_is=inconclusive_is, quiet=quiet, as_json=json))
+    show: dict[str, Any] = {"junit": junit, "github": github, "inconclusive_is": inconclusive_is, "quiet": quiet, "as_json": json}
+    if not several and not load and soak is None:
+        sys.exit(_measure(request, **show))
+    from robot_perf.cli import deadline_beside
+
+    show["force"] = force
+    if several:
+        sys.exit(deadline_beside.several(request, policies, asked_rate, **show))
+    if load:
+        sys.exit(deadline_beside.loaded(request, load, **show))
+    sys.exit(deadline_beside.soaked(request, parse_duration_ns(soak or ""), **show))
 
 
 def _print_plan(request: DeadlineRequest, *, as_json: bool) -> None:

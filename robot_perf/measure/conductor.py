@@ -40,7 +40,8 @@ class Plan:
     """A measurement to start. `conditions` is what is known before: budget, host, argv, …
 
     `disk_copy` receives the map's new rows every `flush_s`; `hang_s` is how long one step may take before the worker is
-    taken for hung (never less than 20 periods).
+    taken for hung (never less than 20 periods). With several policies at once, `ready` is asked, once this one is loaded,
+    until it says True: then the worker that holds may begin; `stop` gives a reason to end from outside, or None.
     """
 
     order: WorkOrder
@@ -49,6 +50,8 @@ class Plan:
     disk_copy: Path | None = None
     flush_s: float = 10.0
     hang_s: float = 20.0
+    ready: Callable[[], bool] | None = None
+    stop: Callable[[], str | None] | None = None
 
 
 def measure(plan: Plan, on_progress: Progress | None = None) -> Run:
@@ -159,6 +162,7 @@ class _Conduct:
             if self.on_progress is not None:
                 self.on_progress(self.map)
             self._look_for_hang(process)
+            self._hear_the_others()
             if (self.asked_to_stop or self.hung) and asked_at is None:
                 process.terminate()
                 asked_at = now
@@ -169,6 +173,13 @@ class _Conduct:
             self.on_progress(self.map)
         if copy is not None:
             copy.remove()
+
+    def _hear_the_others(self) -> None:
+        if self.plan.stop is not None and self.asked_to_stop is None:
+            self.asked_to_stop = self.plan.stop()
+        waiting = self.plan.ready is not None and not self.map[Word.GO] and self.map[Word.PHASE] == Phase.LOADED
+        if waiting and self.plan.ready is not None and self.plan.ready():
+            self.map[Word.GO] = 1
 
     @staticmethod
     def _sleep(process: subprocess.Popen[bytes]) -> None:

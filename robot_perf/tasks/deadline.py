@@ -6,6 +6,7 @@ import math
 import re
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +16,7 @@ from robot_perf import __version__
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.measure.conductor import Plan, Progress, measure
 from robot_perf.measure.fingerprint import fingerprint
+from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
 from robot_perf.measure.order import WorkOrder
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
@@ -49,6 +51,7 @@ class DeadlineRequest:
     shape: str = "absolute"
     spin_margin_ns: int = 200_000
     gc: str = "freeze"
+    keep_warm: str = "none"
     real_time: RealTime = field(default_factory=RealTime)
     warmup_max: int = 2000
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -131,9 +134,11 @@ def prepare(request: DeadlineRequest) -> Prepared:
         shape=request.shape,
         spin_margin_ns=request.spin_margin_ns,
         gc=request.gc,
+        keep_warm=loop_part(request.keep_warm),
         real_time=request.real_time,
     )
     _refuse_livelock(loop)
+    request = _with_polling(request)
     policy = policies.describe(
         request.policy,
         shapes=request.shapes,
@@ -190,6 +195,13 @@ def _refuse_livelock(loop: LoopSpec) -> None:
         )
 
 
+def _with_polling(request: DeadlineRequest) -> DeadlineRequest:
+    """Keep-warm spin-sync is the backend's option `sync`: it waits for the device by polling."""
+    if not parse_keep_warm(request.keep_warm).spin_sync:
+        return request
+    return replace(request, backend_options={**request.backend_options, "sync": "spin"})
+
+
 def default_output(policy: str, backend: str, rate_hz: str) -> Path:
     """`runs/<UTC>-<policy>-<backend>-<rate>hz.parquet`, with a number appended if two runs start in one second."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", policy).strip("._") or "policy"
@@ -205,6 +217,18 @@ def default_output(policy: str, backend: str, rate_hz: str) -> Path:
 
 def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tuple[Run, Path]:
     """Measures and saves. The Run is saved whatever happened to the worker; a policy that can't be loaded raises."""
+    run = measure_deadline(prepared, on_progress)
+    return run, save(run, prepared.output, force=prepared.request.force)
+
+
+def measure_deadline(
+    prepared: Prepared,
+    on_progress: Progress | None = None,
+    *,
+    ready: Callable[[], bool] | None = None,
+    stop: Callable[[], str | None] | None = None,
+) -> Run:
+    """Measures. `ready` and `stop` belong to several policies that run at once (`robot_perf.tasks.together`)."""
     from robot_perf.policies.rate import check_rate
 
     request = prepared.request
@@ -231,6 +255,7 @@ def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tup
         observations=str(request.observations) if request.observations else None,
         cast=request.cast,
         seed=request.seed,
+        hold=ready is not None,
     )
     output = prepared.output
     plan = Plan(
@@ -240,9 +265,10 @@ def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tup
         disk_copy=output.with_suffix(".map"),
         flush_s=request.flush_s,
         hang_s=request.hang_s,
+        ready=ready,
+        stop=stop,
     )
-    run = measure(plan, on_progress)
-    return run, save(run, output, force=request.force)
+    return measure(plan, on_progress)
 
 
 def with_rate(request: DeadlineRequest, rate_hz: str) -> DeadlineRequest:
