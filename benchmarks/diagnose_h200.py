@@ -1,6 +1,7 @@
 """Profiles five policies of known limit, diagnoses each, and holds ncu's report of one kernel each against its prediction.
 
     cd benchmarks && python diagnose_h200.py OUT [--no-ncu]
+    python diagnose_h200.py OUT --judge          diagnoses the files of an earlier run again; needs no GPU
 
 Writes per policy NAME.json.gz (the trace), NAME.diagnosis.md and .json, NAME.ncu.csv (raw page of one kernel), the command lines,
 and summary.md with what was expected and what was said. Exit 1 when a diagnosis is not the expected one.
@@ -59,16 +60,20 @@ def main() -> int:
     parser.add_argument("--no-ncu", action="store_true")
     parser.add_argument("--steps", type=int, default=30)
     parser.add_argument("--only", default="")
+    parser.add_argument("--judge", action="store_true")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True, exist_ok=True)
     cases = [c for c in CASES if c.factory.startswith(arguments.only)]
-    print(conditions(), flush=True)
-    for case in cases:
-        trace(case, arguments.out, arguments.steps)
+    if not arguments.judge:
+        (arguments.out / "conditions.txt").write_text(conditions() + "\n")
+        for case in cases:
+            trace(case, arguments.out, arguments.steps)
     lines = []
     for case in cases:
-        counters = None if arguments.no_ncu or case.kernel is None else counted(case, arguments.out)
-        lines.append(judge(case, arguments.out, counters))
+        counters: Path | None = arguments.out / f"{case.factory}.ncu.csv"
+        if not arguments.judge:
+            counters = None if arguments.no_ncu or case.kernel is None else counted(case, arguments.out)
+        lines.append(judge(case, arguments.out, counters if counters and counters.is_file() else None))
         print(lines[-1]["line"], flush=True)
     write_summary(arguments.out, lines)
     return 0 if all(line["right"] for line in lines) else 1
@@ -183,7 +188,14 @@ def write_summary(out: Path, lines: list[dict[str, Any]]) -> None:
         f"| {x['policy']} | {x['expected']} | {x['primary']} | {x.get('with counters', '')} | {'; '.join(x.get('prediction', []))} | {'right' if x['right'] else 'WRONG'} |"
         for x in lines
     ]
-    text = ["# Policies of known limit", "", conditions(), "", "`cd benchmarks && python diagnose_h200.py OUT`", ""]
+    text = [
+        "# Policies of known limit",
+        "",
+        (out / "conditions.txt").read_text().strip(),
+        "",
+        "`cd benchmarks && python diagnose_h200.py OUT`",
+        "",
+    ]
     text += [
         "| policy | expected | diagnosed from the trace | with ncu's counters of one kernel | prediction against the report | |",
         "|---|---|---|---|---|---|",

@@ -254,7 +254,10 @@ def diagnose_markdown(diagnosis: Diagnosis, predictions: Sequence[Comparison] = 
     ]
     parts.append("\n".join(["| rule | outcome | % of the step | why |", "|---|---|---|---|", *rows]))
     for f in _ordered(diagnosis):
-        items = [f"- evidence: {md(evidence_line(f))}", *(f"- concerns: {md(clean(n))}" for n in f.concerned)]
+        items = [
+            f"- evidence: {md(evidence_line(f))}",
+            *(f"- concerns: {md(shorten(clean(n), 120))}" for n in f.concerned),
+        ]
         items += [
             f"- fix: {md(x.what)}. Gains: {md(x.gains)}. Costs: {md(x.costs)}."
             + (f" Run: {md(x.command)}" if x.command else "")
@@ -270,7 +273,7 @@ def diagnose_markdown(diagnosis: Diagnosis, predictions: Sequence[Comparison] = 
     )  # fmt: skip
     for title, items in lists:
         if items:
-            parts.append(f"## {md(title)}\n\n" + "\n".join(f"- {md(clean(i))}" for i in items))
+            parts.append(f"## {md(title)}\n\n" + "\n".join(f"- {md(' '.join(clean(i).split()))}" for i in items))
     return "\n\n".join(parts) + "\n"
 
 
