@@ -1,0 +1,90 @@
+"""The executable `policy_node`: runs a policy on live topics at its control rate and says, block by block, whether it keeps its deadline.
+
+    ros2 run robot_perf policy_node --ros-args -p policy:=mlp -p rate:=50 -p autostart:=true
+
+The node is a worker like that of the command line: `robot_perf.measure.step` makes the step, a step map takes the rows. Its keeper,
+a process of its own, computes every figure and saves the Runs.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.measure.node.thread import OnlyThread
+from robot_perf.nodes import ros
+from robot_perf.nodes.policy import PolicyNode
+
+__all__ = ["PolicyNode", "main"]
+
+
+def main(args: list[str] | None = None) -> int:
+    """The executable `policy_node`."""
+    try:
+        ros.require()
+    except RobotPerfError as error:
+        ros.say(f"policy_node: {error}")
+        return int(ExitCode.USAGE)
+    from rclpy.executors import ExternalShutdownException
+
+    ros.rclpy.init(args=args)
+    node: PolicyNode | None = None
+    code = int(ExitCode.USAGE)
+    why = "interrupted by SIGTERM"
+    try:
+        node = PolicyNode()
+        kind = ros.values_of(node)["executor"]
+        executor = ros.make_executor(str(kind))
+        executor.add_node(node)
+        node.executor_baseline_ns = spin_once_ns(executor)
+        if node.get_parameter("autostart").value:
+            success = ros.TransitionCallbackReturn.SUCCESS
+            if node.trigger_configure() != success or node.trigger_activate() != success:
+                ros.say("policy_node: autostart failed; the reason is above")
+                why = ""
+        if why:
+            _serve(node, executor, str(kind))
+    except KeyboardInterrupt:
+        why = "interrupted by SIGINT"
+    except ExternalShutdownException:
+        pass
+    except RobotPerfError as error:
+        ros.say(f"policy_node: {error}")
+        why = ""
+    finally:
+        if node is not None:
+            ended = node.end(why or "not started")
+            code = ended if why else code
+            node.destroy_node()
+        ros.rclpy.try_shutdown()
+    return code
+
+
+def _serve(node: PolicyNode, executor: Any, kind: str) -> None:
+    if node.get_parameter("place").value != "polled":
+        ros.spin(executor, kind)
+        return
+    while ros.rclpy.ok():
+        activity = node.activity
+        if activity is not None and isinstance(activity.place, OnlyThread) and activity.place.run_pending():
+            if node.interrupted:
+                raise KeyboardInterrupt
+            activity.after_loop()
+        else:
+            executor.spin_once(timeout_sec=0.1)
+
+
+def spin_once_ns(executor: Any, repeats: int = 100) -> int:
+    """Median cost of an empty look at the executor, ns: what the polled place pays in each step."""
+    lengths = []
+    for _ in range(repeats):
+        begin = time.monotonic_ns()
+        executor.spin_once(timeout_sec=0)
+        lengths.append(time.monotonic_ns() - begin)
+    return sorted(lengths)[repeats // 2]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""What a topic's arrivals say from outside: period, gaps, misses within their uncertainty, and a verdict where they allow one.
+
+An observer sees when commands arrive, not when they were released: a gap of g periods hides g-1 skipped releases and perhaps a
+late one that ended the gap. So misses are an interval, and the verdict holds only where both its ends agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from robot_perf.analyze.distribution import distribution
+from robot_perf.analyze.types import Distribution
+from robot_perf.analyze.verdict import judge_misses
+from robot_perf.specs import Budget
+from robot_perf.stats.burst import default_burst, miss_runs
+
+__all__ = ["ArrivalView", "estimate_period", "grid_indexes", "latency_by_order", "view"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivalView:
+    """n arrivals on a grid of `period_ns`. `misses_low` counts only empty releases, `misses_high` one late job more per gap.
+
+    `status` is PASS, FAIL or INCONCLUSIVE, or "can't say" where the two ends of the interval differ. Deadline: the period.
+    """
+
+    received: int
+    releases: int
+    period_ns: int
+    period_estimated: bool
+    gaps: int
+    misses_low: int
+    misses_high: int
+    status: str
+    max_gap_ns: int | None
+    period: Distribution
+
+
+def estimate_period(arrivals_ns: Ints) -> int | None:
+    """The median distance of neighbours, ns; None with fewer than three arrivals."""
+    return int(np.median(np.diff(arrivals_ns))) if len(arrivals_ns) >= 3 else None
+
+
+def grid_indexes(arrivals_ns: Ints, period_ns: int) -> Ints:
+    """The release that each arrival belongs to, counted from the first; strictly rising.
+
+    The grid's phase is the circular mean of the arrivals. Two arrivals nearest to one release are a late one and the next.
+    """
+    relative = arrivals_ns - arrivals_ns[0]
+    angle = 2 * np.pi * ((relative % period_ns) / period_ns)
+    phase = float(np.angle(np.exp(1j * angle).mean())) / (2 * np.pi) * period_ns
+    indexes = np.rint((relative - phase) / period_ns).astype(np.int64)
+    for i in range(1, len(indexes)):
+        if indexes[i] <= indexes[i - 1]:
+            if i == 1 or indexes[i - 1] - 1 > indexes[i - 2]:
+                indexes[i - 1] = indexes[i] - 1 if i == 1 else max(indexes[i - 2] + 1, indexes[i] - 1)
+            if indexes[i] <= indexes[i - 1]:
+                indexes[i] = indexes[i - 1] + 1
+    result: Ints = indexes - indexes[0]
+    return result
+
+
+def view(
+    arrivals_ns: Ints, *, period_ns: int | None = None, miss_rate: float = 1e-3, confidence: float = 0.95
+) -> ArrivalView | None:
+    """The view of a topic whose deadline is its period; None while there are fewer than three arrivals."""
+    estimated = estimate_period(arrivals_ns)
+    if estimated is None:
+        return None
+    period = period_ns or estimated
+    indexes = grid_indexes(arrivals_ns, period)
+    steps = np.diff(indexes)
+    releases = int(indexes[-1]) + 1
+    empty = np.ones(releases, np.bool_)
+    empty[indexes] = False
+    gaps = int(np.count_nonzero(steps > 1))
+    with_late = empty.copy()
+    with_late[indexes[1:][steps > 1] - steps[steps > 1]] = (
+        True  # the release before each gap: its job may have been late
+    )
+    budget = Budget(period, miss_rate, confidence, default_burst("skip", period, period))
+    low = judge_misses(miss_runs(empty), releases, budget).status
+    high = judge_misses(miss_runs(with_late), releases, budget).status
+    distances = np.diff(arrivals_ns)
+    return ArrivalView(
+        received=len(arrivals_ns),
+        releases=releases,
+        period_ns=period,
+        period_estimated=period_ns is None,
+        gaps=gaps,
+        misses_low=int(empty.sum()),
+        misses_high=int(with_late.sum()),
+        status=low if low == high else "can't say",
+        max_gap_ns=int(distances.max()),
+        period=distribution("period", "arrival to arrival at the observer", distances, indexes[1:]),
+    )
+
+
+def latency_by_order(inputs_ns: Ints, outputs_ns: Ints) -> Ints:
+    """Per output, ns since the newest input that arrived before it; outputs before the first input are left out."""
+    newest = np.searchsorted(inputs_ns, outputs_ns, side="right") - 1
+    known = newest >= 0
+    result: Ints = outputs_ns[known] - inputs_ns[newest[known]]
+    return result
