@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import math
 import random
 import sqlite3
 from collections.abc import Callable
@@ -74,19 +75,30 @@ def test_exit_codes_of_every_sample(run: Run, samples: Path) -> None:
     ],
 )  # fmt: skip
 def test_bad_options_end_in_one_message(run: Run, samples: Path, words: tuple[str, ...], message: str) -> None:
-    path = samples / ("ncu_h200_raw_base_C.csv" if words == ("--predict", "nonsense") else "kineto_h200_mlp_eager_200hz.json.gz")
+    path = samples / (
+        "ncu_h200_raw_base_C.csv" if words == ("--predict", "nonsense") else "kineto_h200_mlp_eager_200hz.json.gz"
+    )
     code, out, err = run("diagnose", path, *words)
     assert code == 2 and message in err and "Traceback" not in err and not out
 
 
 def test_predictions_through_the_command_line(run: Run, samples: Path) -> None:
-    words = ("--predict", "gemm_8192@linear=8192x8192x8192,dtype=bf16", "--predict", "stream_add@elements=67108864,dtype=fp32", "--cache-control", "none")
+    words = (
+        "--predict",
+        "gemm_8192@linear=8192x8192x8192,dtype=bf16",
+        "--predict",
+        "stream_add@elements=67108864,dtype=fp32",
+        "--cache-control",
+        "none",
+    )
     code, out, _ = run("diagnose", samples / "ncu_h200_raw_base_C.csv", *words, "--json")
     found = json.loads(out)["predictions"]
     assert (code, [p["outcome"] for p in found]) == (0, ["confirmed", "confirmed"])
     code, out, err = run("diagnose", samples / "ncu_h200_raw_base_C.csv", "--predict", "absent@linear=1x2x3,dtype=bf16")
     assert code == 2 and "no kernel matches" in err
-    code, out, err = run("diagnose", samples / "ncu_rtx5090_details_k0001.csv", "--predict", "kernel@linear=1x2x3,dtype=bf16")
+    code, out, err = run(
+        "diagnose", samples / "ncu_rtx5090_details_k0001.csv", "--predict", "kernel@linear=1x2x3,dtype=bf16"
+    )
     assert code == 2 and "--on DEVICE" in err
 
 
@@ -100,7 +112,10 @@ def test_reports_are_written_and_never_over_another(run: Run, samples: Path, tmp
 
 
 def test_a_vendor_report_prints_its_export_line(run: Run, tmp_path: Path) -> None:
-    for name, head, tool in (("a.ncu-rep", b"NVR\x00\x01", "ncu --import"), ("a.nsys-rep", b"\x12NVIDIA Tegra Profiler Report 2025.3.1", "nsys export")):
+    for name, head, tool in (
+        ("a.ncu-rep", b"NVR\x00\x01", "ncu --import"),
+        ("a.nsys-rep", b"\x12NVIDIA Tegra Profiler Report 2025.3.1", "nsys export"),
+    ):
         path = tmp_path / name
         path.write_bytes(head + bytes(range(256)) * 4)
         code, _, err = run("diagnose", path)
@@ -115,7 +130,9 @@ def test_export_without_the_tool_is_one_message(run: Run, tmp_path: Path, monkey
     assert code == 2 and "ncu is not on the PATH" in err
 
 
-def test_export_runs_the_users_own_tool(run: Run, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_runs_the_users_own_tool(
+    run: Run, samples: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tool = tmp_path / "bin" / "ncu"
     tool.parent.mkdir()
     tool.write_text(f'#!/bin/sh\n[ "$LC_ALL" = C ] && cat "{samples / "ncu_h200_raw_base_C.csv"}"\n')
@@ -131,8 +148,16 @@ def test_no_output_of_any_sample_holds_a_planted_secret(run: Run, samples: Path,
     texts: list[str] = []
     for path in files(samples):
         base = tmp_path / path.name
-        for words in (("--json",), ("-o", f"{base}.md"), ("-o", f"{base}.html"), ("-o", f"{base}.json"), ("--trace", f"{base}.trace.json")):
-            _, out, err = run("--debug" if words == ("never",) else "diagnose", *(() if words == ("never",) else (path, *words)))
+        for words in (
+            ("--json",),
+            ("-o", f"{base}.md"),
+            ("-o", f"{base}.html"),
+            ("-o", f"{base}.json"),
+            ("--trace", f"{base}.trace.json"),
+        ):
+            _, out, err = run(
+                "--debug" if words == ("never",) else "diagnose", *(() if words == ("never",) else (path, *words))
+            )
             texts += [out, err]
     texts += [p.read_text(encoding="utf-8") for p in tmp_path.iterdir()]
     whole = "\n".join(texts)
@@ -149,7 +174,9 @@ def test_a_secret_planted_in_every_identity_field_stays_inside(run: Run, samples
         db.execute("UPDATE TARGET_INFO_SYSTEM_ENV SET value = 'planted-7f3a'")
         db.execute("UPDATE META_DATA_EXPORT SET value = 'planted-7f3a' WHERE name NOT LIKE '%VERSION%'")
         db.execute("INSERT INTO StringIds VALUES (999999, 'planted-7f3a')")
-        db.execute("INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text, globalPid) VALUES (0, 1, 1, 2, 'env HOME=/root/planted-7f3a TOKEN=planted-7f3a', 0)")
+        db.execute(
+            "INSERT INTO DIAGNOSTIC_EVENT (timestamp, timestampType, source, severity, text, globalPid) VALUES (0, 1, 1, 2, 'env HOME=/root/planted-7f3a TOKEN=planted-7f3a', 0)"
+        )
     db.close()
     trace = json.loads(gzip.decompress((samples / "kineto_h200_mlp_eager_200hz.json.gz").read_bytes()))
     trace |= {"username": "planted-7f3a", "host_name": "planted-7f3a", "metadata": {"env": "planted-7f3a"}}
@@ -159,7 +186,12 @@ def test_a_secret_planted_in_every_identity_field_stays_inside(run: Run, samples
     other = tmp_path / "planted.json"
     other.write_text(json.dumps(trace))
     ncu = tmp_path / "planted.csv"
-    ncu.write_text((samples / "ncu_h200_raw_base_C.csv").read_text().replace("127.0.0.1", "planted-7f3a").replace("python3.12", "planted-7f3a"))
+    ncu.write_text(
+        (samples / "ncu_h200_raw_base_C.csv")
+        .read_text()
+        .replace("127.0.0.1", "planted-7f3a")
+        .replace("python3.12", "planted-7f3a")
+    )
     for file in (path, other, ncu):
         for words in ((), ("--json",), ("-o", "-"), ("--trace", str(tmp_path / f"{file.name}.out.json"))):
             _, out, err = run("diagnose", file, *words)
@@ -172,9 +204,36 @@ def test_names_from_a_file_are_escaped_everywhere(run: Run, tmp_path: Path) -> N
     rows = []
     for i in range(30):
         rows += [
-            {"ph": "X", "cat": "user_annotation", "name": f"{evil}", "pid": 9, "tid": 9, "ts": i * 1000.0, "dur": 900.0, "args": {}},
-            {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "pid": 9, "tid": 9, "ts": i * 1000.0, "dur": 5.0, "args": {"correlation": i + 1}},
-            {"ph": "X", "cat": "kernel", "name": evil, "pid": 0, "tid": 7, "ts": i * 1000.0 + 6, "dur": 880.0, "args": {"device": 0, "stream": 7, "correlation": i + 1}},
+            {
+                "ph": "X",
+                "cat": "user_annotation",
+                "name": f"{evil}",
+                "pid": 9,
+                "tid": 9,
+                "ts": i * 1000.0,
+                "dur": 900.0,
+                "args": {},
+            },
+            {
+                "ph": "X",
+                "cat": "cuda_runtime",
+                "name": "cudaLaunchKernel",
+                "pid": 9,
+                "tid": 9,
+                "ts": i * 1000.0,
+                "dur": 5.0,
+                "args": {"correlation": i + 1},
+            },
+            {
+                "ph": "X",
+                "cat": "kernel",
+                "name": evil,
+                "pid": 0,
+                "tid": 7,
+                "ts": i * 1000.0 + 6,
+                "dur": 880.0,
+                "args": {"device": 0, "stream": 7, "correlation": i + 1},
+            },
         ]
     path = tmp_path / "<img src=x>.json"
     path.write_text(json.dumps({"deviceProperties": [{"id": 0, "name": evil}], "traceEvents": rows}))
@@ -191,7 +250,11 @@ def test_names_from_a_file_are_escaped_everywhere(run: Run, tmp_path: Path) -> N
 
 
 def test_a_trace_of_any_timeline_reads_back_with_the_same_facts(run: Run, samples: Path, tmp_path: Path) -> None:
-    for name in ("kineto_h200_mlp_eager_200hz.json.gz", "nsys_2026.2_h100x2_transfer.sqlite.gz", "kineto_v100_resnet_epoch_us.json.gz"):
+    for name in (
+        "kineto_h200_mlp_eager_200hz.json.gz",
+        "nsys_2026.2_h100x2_transfer.sqlite.gz",
+        "kineto_v100_resnet_epoch_us.json.gz",
+    ):
         path = tmp_path / f"{name}.json"
         _, first, _ = run("diagnose", samples / name, "--trace", path, "--json")
         _, second, _ = run("diagnose", path, "--json")
@@ -250,7 +313,11 @@ def mutate(data: bytes, generator: random.Random) -> bytes:
     if kind == 5:
         return data[:at] + data[:at]
     if kind == 6:
-        return data.replace(generator.choice([b"0", b"1", b",", b'"', b":", b"."]), generator.choice([b"-", b"9" * 30, b"", b"x", b"e", b"\x00"]), generator.randrange(1, 40))
+        return data.replace(
+            generator.choice([b"0", b"1", b",", b'"', b":", b"."]),
+            generator.choice([b"-", b"9" * 30, b"", b"x", b"e", b"\x00"]),
+            generator.randrange(1, 40),
+        )
     if kind == 7:
         return data[:at] + bytes(generator.randrange(1, 5000)) + data[at:]
     middle = data[at : at + 64]
@@ -274,7 +341,10 @@ def test_mutations_end_in_an_answer_or_one_message(run: Run, samples: Path, tmp_
         assert code in (0, 2, 3), (number, code)
         if code == 2:
             refused += 1
-            assert err.startswith("robot-perf: ") and not out and "Traceback" not in err and len(err) < 1500, (number, err)
+            assert err.startswith("robot-perf: ") and not out and "Traceback" not in err and len(err) < 1500, (
+                number,
+                err,
+            )
         else:
             assert_finite(json.loads(out))
     assert refused >= 3, "the mutations do harm"
@@ -288,7 +358,7 @@ def assert_finite(value: Any) -> None:
         for v in value:
             assert_finite(v)
     elif isinstance(value, float):
-        assert value == value and abs(value) != float("inf")
+        assert math.isfinite(value)
 
 
 def test_a_gzip_bomb_is_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

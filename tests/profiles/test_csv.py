@@ -32,7 +32,14 @@ def details(rows: list[tuple[str, str, str, str]], style: str = "", identity: st
 SOL = "GPU Speed Of Light Throughput"
 
 
-@given(st.lists(st.one_of(st.integers(0, 10**9).map(float), st.integers(0, 10**7).map(lambda n: n / 100)), min_size=3, max_size=3), st.sampled_from(["C", "en", "de"]))
+@given(
+    st.lists(
+        st.one_of(st.integers(0, 10**9).map(float), st.integers(0, 10**7).map(lambda n: n / 100)),
+        min_size=3,
+        max_size=3,
+    ),
+    st.sampled_from(["C", "en", "de"]),
+)
 def test_numbers_in_three_locales_give_one_table(values: list[float], style: str) -> None:
     rows = [(SOL, "Compute (SM) Throughput", "%", styled(12.34, style)), (SOL, "Duration", "ns", styled(values[0], style)), (SOL, "Memory Throughput", "%", styled(values[1], style)), ("Launch Statistics", "Waves Per SM", "", styled(values[2], style))]  # fmt: skip
     table = ncu_csv.read(details(rows), "t.csv").kernels
@@ -77,7 +84,11 @@ def test_unit_spellings(unit: str, family: str, scale: float | None) -> None:
 
 
 def test_a_duration_that_is_ambiguous_alone_is_decided_by_cycles_and_frequency() -> None:
-    rows = [(SOL, "Duration", "ns", "127.072"), (SOL, "Elapsed Cycles", "cycle", "245752"), (SOL, "SM Frequency", "hz", "1929092365")]
+    rows = [
+        (SOL, "Duration", "ns", "127.072"),
+        (SOL, "Elapsed Cycles", "cycle", "245752"),
+        (SOL, "SM Frequency", "hz", "1929092365"),
+    ]
     assert int(ncu_csv.read(details(rows), "t.csv").kernels["dur_ns"][0]) == 127_072
 
 
@@ -88,26 +99,46 @@ def test_a_number_that_stays_ambiguous_is_null_and_said() -> None:
 
 
 def test_an_unknown_unit_keeps_the_value_out_and_is_listed() -> None:
-    profile = ncu_csv.read(details([(SOL, "Duration", "fortnight", "1.5"), (SOL, "Compute (SM) Throughput", "%", "12.34")]), "t.csv")
+    profile = ncu_csv.read(
+        details([(SOL, "Duration", "fortnight", "1.5"), (SOL, "Compute (SM) Throughput", "%", "12.34")]), "t.csv"
+    )
     assert int(profile.kernels["dur_ns"][0]) < 0
     assert any("fortnight" in n for n in profile.header.notes)
 
 
 def test_one_name_in_two_sections_is_two_metrics() -> None:
-    rows = [(SOL, "Memory Throughput", "%", "61.83"), ("Memory Workload Analysis", "Memory Throughput", "Gbyte/s", "345.14")]
+    rows = [
+        (SOL, "Memory Throughput", "%", "61.83"),
+        ("Memory Workload Analysis", "Memory Throughput", "Gbyte/s", "345.14"),
+    ]
     table = ncu_csv.read(details(rows), "t.csv").kernels
     assert (float(table["mem_pct"][0]), float(table["dram_bytes_s"][0])) == (61.83, pytest.approx(345.14e9))
 
 
 def test_lines_of_the_program_and_of_ncu_are_no_rows() -> None:
-    text = "hello from the program\n==WARNING== Note: Running with uncontrolled GPU caches.\n" + details([(SOL, "Compute (SM) Throughput", "%", "12.34")]) + "\n==PROF== done\nbye, \"world\"\n"
+    text = (
+        "hello from the program\n==WARNING== Note: Running with uncontrolled GPU caches.\n"
+        + details([(SOL, "Compute (SM) Throughput", "%", "12.34")])
+        + '\n==PROF== done\nbye, "world"\n'
+    )
     profile = ncu_csv.read(text, "t.csv")
     assert (len(profile.kernels), profile.header.cache_control) == (1, "none")
 
 
 @pytest.mark.parametrize("columns", [12, 15, 20, 21, 22])
 def test_columns_are_found_by_name_and_not_by_count(columns: int) -> None:
-    names = ["ID", "Kernel Name", "Block Size", "Grid Size", "Device", "Section Name", "Metric Name", "Metric Unit", "Metric Value", *(f"Extra {i}" for i in range(columns - 9))]
+    names = [
+        "ID",
+        "Kernel Name",
+        "Block Size",
+        "Grid Size",
+        "Device",
+        "Section Name",
+        "Metric Name",
+        "Metric Unit",
+        "Metric Value",
+        *(f"Extra {i}" for i in range(columns - 9)),
+    ]
     cells = ["0", "k", "(1, 1, 1)", "(2, 1, 1)", "0", SOL, "Compute (SM) Throughput", "%", "12.34"]
     text = "\n".join(",".join(f'"{c}"' for c in line) for line in (names, cells))
     assert float(ncu_csv.read(text, "t.csv").kernels["sm_pct"][0]) == 12.34
@@ -126,7 +157,9 @@ def test_broken_ncu_files_end_in_one_message(text: str, words: str) -> None:
 
 
 def test_host_names_of_the_csv_are_not_kept() -> None:
-    profile = ncu_csv.read(details([(SOL, "Compute (SM) Throughput", "%", "12.34")]).replace('"host"', '"canary-host"'), "t.csv")
+    profile = ncu_csv.read(
+        details([(SOL, "Compute (SM) Throughput", "%", "12.34")]).replace('"host"', '"canary-host"'), "t.csv"
+    )
     assert "canary" not in repr(profile.header) + repr(profile.kernels.strings)
 
 

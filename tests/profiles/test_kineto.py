@@ -20,11 +20,29 @@ from robot_perf.profiles import jsonstream, kineto, load
 from robot_perf.profiles.jsonstream import EventStream
 from robot_perf.profiles.model import NULL, Profile
 
-NASTY = ['a },{"b":1} c', 'say "hi"},{"x":', "braces }{ ][", "quote \" and \\ backslash", "\u2028 line", "emoji 🙂", "}, {\"ph\": \"X\"}"]
+NASTY = [
+    'a },{"b":1} c',
+    'say "hi"},{"x":',
+    "braces }{ ][",
+    'quote " and \\ backslash',
+    "\u2028 line",
+    "emoji 🙂",
+    '}, {"ph": "X"}',
+]
 
 
 def event(**fields: Any) -> dict[str, Any]:
-    return {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1.0, "dur": 2.0, "args": {"device": 0, "stream": 7, "correlation": 1}, **fields}
+    return {
+        "ph": "X",
+        "cat": "kernel",
+        "name": "k",
+        "pid": 0,
+        "tid": 7,
+        "ts": 1.0,
+        "dur": 2.0,
+        "args": {"device": 0, "stream": 7, "correlation": 1},
+        **fields,
+    }
 
 
 def read(document: Any, source: str = "t.json") -> Profile:
@@ -78,7 +96,20 @@ def test_integer_microseconds_are_noted_and_zero_lengths_kept() -> None:
     assert profile.header.resolution_ns == 1000
 
 
-@pytest.mark.parametrize("category", ["cuda_sync", "cuda_event", "gpu_user_annotation", "overhead", "cuda_profiler_range", "Trace", "ac2g", "fwdbwd", None])
+@pytest.mark.parametrize(
+    "category",
+    [
+        "cuda_sync",
+        "cuda_event",
+        "gpu_user_annotation",
+        "overhead",
+        "cuda_profiler_range",
+        "Trace",
+        "ac2g",
+        "fwdbwd",
+        None,
+    ],
+)
 def test_these_rows_are_no_device_work(category: str | None) -> None:
     assert read([event(cat=category)]).kernel_count == 0
 
@@ -89,14 +120,24 @@ def test_only_complete_events_are_work(phase: str) -> None:
 
 
 def test_copies_say_direction_and_memory_in_their_name() -> None:
-    names = ["Memcpy HtoD (Pageable -> Device)", "Memcpy DtoH (Device -> Pinned)", "Memcpy DtoD (Device -> Device)", "Memcpy PtoP (Device -> Device)", "Memcpy HtoD", "odd"]
+    names = [
+        "Memcpy HtoD (Pageable -> Device)",
+        "Memcpy DtoH (Device -> Pinned)",
+        "Memcpy DtoD (Device -> Device)",
+        "Memcpy PtoP (Device -> Device)",
+        "Memcpy HtoD",
+        "odd",
+    ]
     table = read([event(cat="gpu_memcpy", name=n) for n in names]).kernels
     assert table["copy"].tolist() == [0, 1, 2, 4, 0, NULL]
     assert table["host_mem"].tolist() == [0, 1, NULL, NULL, 3, NULL]
 
 
 def test_driver_launches_link_and_flows_are_not_needed() -> None:
-    calls = [event(cat="cuda_driver", name="cuLaunchKernelEx", pid=5, tid=5, ts=0.5, args={"correlation": 9}), event(args={"device": 0, "stream": 1, "correlation": 9})]
+    calls = [
+        event(cat="cuda_driver", name="cuLaunchKernelEx", pid=5, tid=5, ts=0.5, args={"correlation": 9}),
+        event(args={"device": 0, "stream": 1, "correlation": 9}),
+    ]
     profile = read(calls)
     assert profile.launch_count == 1 and profile.kernels["api"].tolist() == [0] and profile.apis["ops"].tolist() == [1]
 
@@ -114,7 +155,9 @@ def test_negative_durations_are_rejected_and_counted() -> None:
 
 
 def test_short_cpu_ops_are_not_kept_and_long_ones_are() -> None:
-    rows = [event(cat="cpu_op", name=f"op{d}", dur=d) for d in (9.999, 10.0, 123.0)] + [event(cat="user_annotation", name="a", dur=0.5)]
+    rows = [event(cat="cpu_op", name=f"op{d}", dur=d) for d in (9.999, 10.0, 123.0)] + [
+        event(cat="user_annotation", name="a", dur=0.5)
+    ]
     ranges = read([*rows, event()]).ranges
     assert [ranges.text("name", i) for i in range(len(ranges))] == ["op10.0", "op123.0", "a"]
 
@@ -125,7 +168,13 @@ def test_estimated_occupancy_is_never_read() -> None:
 
 
 def test_identities_in_top_level_keys_are_not_kept() -> None:
-    document = {"username": "canary", "host_name": "canary", "metadata": {"TOKEN": "canary"}, "traceEvents": [event()], "distributedInfo": {"h": "canary"}}
+    document = {
+        "username": "canary",
+        "host_name": "canary",
+        "metadata": {"TOKEN": "canary"},
+        "traceEvents": [event()],
+        "distributedInfo": {"h": "canary"},
+    }
     profile = read(document)
     assert "canary" not in repr(profile.header) and "canary" not in repr(profile.kernels.strings)
 
@@ -196,9 +245,21 @@ def test_two_hundred_thousand_events_in_bounded_memory_and_time(tmp_path: Path) 
         file.write('{"traceEvents": [\n')
         for i in range(66_700):
             for row in (
-                event(cat="cuda_runtime", name="cudaLaunchKernel", pid=9, tid=9, ts=i * 20.125, dur=5.25, args={"External id": i, "correlation": i + 1}),
+                event(
+                    cat="cuda_runtime",
+                    name="cudaLaunchKernel",
+                    pid=9,
+                    tid=9,
+                    ts=i * 20.125,
+                    dur=5.25,
+                    args={"External id": i, "correlation": i + 1},
+                ),
                 {"ph": "s", "id": i, "pid": 9, "tid": 9, "ts": i * 20.125, "cat": "ac2g", "name": "ac2g"},
-                event(ts=i * 20.125 + 6, dur=4.5, args={"device": 0, "stream": 7, "correlation": i + 1, "grid": [1, 2, 3], "block": [4, 5, 6]}),
+                event(
+                    ts=i * 20.125 + 6,
+                    dur=4.5,
+                    args={"device": 0, "stream": 7, "correlation": i + 1, "grid": [1, 2, 3], "block": [4, 5, 6]},
+                ),
             ):
                 file.write(json.dumps(row) + ",\n")
         file.write("{}]}")

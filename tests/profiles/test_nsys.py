@@ -24,11 +24,21 @@ Make = Callable[..., Path]
 def make(tmp_path: Path) -> Make:
     """Writes an export: tables as {name: (columns, rows)}."""
 
-    def write(tables: dict[str, tuple[str, list[tuple[Any, ...]]]], schema: str | None = "3.24.0", meta: str = "META_DATA_EXPORT") -> Path:
+    def write(
+        tables: dict[str, tuple[str, list[tuple[Any, ...]]]],
+        schema: str | None = "3.24.0",
+        meta: str = "META_DATA_EXPORT",
+    ) -> Path:
         path = tmp_path / f"made{len(list(tmp_path.iterdir()))}.sqlite"
         with sqlite3.connect(path) as db:
             if schema is not None:
-                tables = {meta: ("name TEXT, value TEXT", [("EXPORT_SCHEMA_VERSION", schema), ("EXPORT_PRODUCT_VERSION", "2026.1")]), **tables}
+                tables = {
+                    meta: (
+                        "name TEXT, value TEXT",
+                        [("EXPORT_SCHEMA_VERSION", schema), ("EXPORT_PRODUCT_VERSION", "2026.1")],
+                    ),
+                    **tables,
+                }
             for name, (columns, rows) in tables.items():
                 db.execute(f'CREATE TABLE "{name}" ({columns})')
                 if rows:
@@ -41,7 +51,10 @@ def make(tmp_path: Path) -> Make:
 
 KERNEL = "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, demangledName INTEGER"
 RUNTIME = "start INTEGER, end INTEGER, eventClass INTEGER, globalTid INTEGER, correlationId INTEGER, nameId INTEGER"
-STRINGS = ("id INTEGER, value", [(1, "k"), (2, "cudaLaunchKernel_v7000"), (3, "cudaLaunchKernel"), (4, "step"), (5, "CANARY")])
+STRINGS = (
+    "id INTEGER, value",
+    [(1, "k"), (2, "cudaLaunchKernel_v7000"), (3, "cudaLaunchKernel"), (4, "step"), (5, "CANARY")],
+)
 
 
 def base(**more: tuple[str, list[tuple[Any, ...]]]) -> dict[str, tuple[str, list[tuple[Any, ...]]]]:
@@ -57,7 +70,10 @@ def test_a_minimal_export_links(make: Make) -> None:
     profile = load(make(base()))
     assert (profile.kernel_count, profile.launch_count) == (1, 1)
     assert profile.kernels["api"].tolist() == [0]
-    assert (profile.apis.text("name", 0), profile.apis.text("raw_name", 0)) == ("cudaLaunchKernel", "cudaLaunchKernel_v7000")
+    assert (profile.apis.text("name", 0), profile.apis.text("raw_name", 0)) == (
+        "cudaLaunchKernel",
+        "cudaLaunchKernel_v7000",
+    )
 
 
 def test_the_old_metadata_table_is_known(make: Make) -> None:
@@ -80,12 +96,23 @@ def test_another_database_is_no_export(make: Make) -> None:
 
 
 def test_absent_and_empty_tables_mean_the_same(make: Make) -> None:
-    tables = base(CUPTI_ACTIVITY_KIND_MEMCPY=("start INTEGER, end INTEGER, deviceId INTEGER, correlationId INTEGER", []), NVTX_EVENTS=("start INTEGER, end INTEGER", []))
+    tables = base(
+        CUPTI_ACTIVITY_KIND_MEMCPY=("start INTEGER, end INTEGER, deviceId INTEGER, correlationId INTEGER", []),
+        NVTX_EVENTS=("start INTEGER, end INTEGER", []),
+    )
     assert load(make(tables)).kernel_count == load(make(base())).kernel_count == 1
 
 
 def test_versioned_table_names_are_found(make: Make) -> None:
-    nvtx = ("start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER", [(0, 500, 59, None, 4, TID), (0, None, 75, "domain", None, TID), (5, 1, 59, "back", None, TID), (1, 2, 34, "mark", None, TID)])
+    nvtx = (
+        "start INTEGER, end INTEGER, eventType INTEGER, text TEXT, textId INTEGER, globalTid INTEGER",
+        [
+            (0, 500, 59, None, 4, TID),
+            (0, None, 75, "domain", None, TID),
+            (5, 1, 59, "back", None, TID),
+            (1, 2, 34, "mark", None, TID),
+        ],
+    )
     for name in ("NVTX_EVENTS", "NVTX_EVENTS_V2", "NVTX_EVENTS_V3"):
         ranges = load(make(base(**{name: nvtx}))).ranges
         assert [ranges.text("name", i) for i in range(len(ranges))] == ["step"]
@@ -109,7 +136,9 @@ def test_correlation_repeats_across_processes(make: Make) -> None:
     other = 42 << 24
     kernels = [(100, 200, 0, 7, 1, GPID, 1), (300, 400, 0, 7, 1, other, 1)]
     calls = [(10, 20, 0, TID, 1, 2), (250, 260, 0, other | 3, 1, 2)]
-    profile = load(make(base(CUPTI_ACTIVITY_KIND_KERNEL=(KERNEL, kernels), CUPTI_ACTIVITY_KIND_RUNTIME=(RUNTIME, calls))))
+    profile = load(
+        make(base(CUPTI_ACTIVITY_KIND_KERNEL=(KERNEL, kernels), CUPTI_ACTIVITY_KIND_RUNTIME=(RUNTIME, calls)))
+    )
     assert profile.kernels["api"].tolist() == [0, 1]
     alone = load(make(base(CUPTI_ACTIVITY_KIND_KERNEL=(KERNEL, [(300, 400, 0, 7, 1, other, 1)]))))
     assert alone.kernels["api"].tolist() == [NULL], "another process's call is no match"
@@ -118,7 +147,14 @@ def test_correlation_repeats_across_processes(make: Make) -> None:
 def test_without_processes_an_ambiguous_correlation_links_nothing(make: Make) -> None:
     columns = KERNEL.replace(", globalPid INTEGER", "")
     calls = [(10, 20, 0, TID, 1, 2), (250, 260, 0, (42 << 24) | 3, 1, 2)]
-    profile = load(make(base(CUPTI_ACTIVITY_KIND_KERNEL=(columns, [(300, 400, 0, 7, 1, 1)]), CUPTI_ACTIVITY_KIND_RUNTIME=(RUNTIME, calls))))
+    profile = load(
+        make(
+            base(
+                CUPTI_ACTIVITY_KIND_KERNEL=(columns, [(300, 400, 0, 7, 1, 1)]),
+                CUPTI_ACTIVITY_KIND_RUNTIME=(RUNTIME, calls),
+            )
+        )
+    )
     assert profile.kernels["api"].tolist() == [NULL]
     assert any("correlation alone" in n for n in profile.header.notes)
 
@@ -131,7 +167,10 @@ def test_wrapper_rows_count_one_launch_the_outermost(make: Make) -> None:
 
 
 def test_a_whole_graph_without_times_is_null_and_not_1970(make: Make) -> None:
-    graph = ("start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER", [(0, 0, 0, 7, 1, GPID, 3), (500, 600, 0, 7, 1, GPID, 3)])
+    graph = (
+        "start INTEGER, end INTEGER, deviceId INTEGER, streamId INTEGER, correlationId INTEGER, globalPid INTEGER, graphId INTEGER",
+        [(0, 0, 0, 7, 1, GPID, 3), (500, 600, 0, 7, 1, GPID, 3)],
+    )
     table = load(make(base(CUPTI_ACTIVITY_KIND_GRAPH_TRACE=graph))).kernels
     rows = table["kind"] == GRAPH
     assert sorted(table["start_ns"][rows].tolist()) == [NULL, 500]
@@ -181,7 +220,9 @@ def test_a_view_in_place_of_a_table_is_not_read(make: Make) -> None:
     path = make(base())
     with sqlite3.connect(path) as db:
         db.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
-        db.execute("CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n) SELECT x start, x+1 end, 0 deviceId, 1 correlationId FROM n")
+        db.execute(
+            "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n) SELECT x start, x+1 end, 0 deviceId, 1 correlationId FROM n"
+        )
     db.close()
     assert load(path).kernel_count == 0
 
