@@ -19,7 +19,7 @@ Runs = list[tuple[str, "Run"]]
 
 
 def command(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN…", help="Run files.", show_default=False)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Run files.", show_default=False)],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -53,6 +53,7 @@ class Curves:
     lost_first: Ints
     lost_last: Ints
     lost_runs: int
+    undrawable: int  # responses of zero or less, drawn at 1 ns
 
 
 def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
@@ -60,6 +61,9 @@ def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
     check_conditions(run)
     measured = run.measured
     step, response = measured["step"], measured["end_ns"] - measured["release_ns"]
+    # negative durations make a Run INVALID and are reported there; a logarithmic axis has no place for them
+    undrawable = int((response < 1).sum())
+    response = np.maximum(response, 1)
     reached = run.scheduled if run.conditions["state"] == "complete" else int(step[-1]) + 1 if len(step) else 0
     if run.loop.period_ns == 0:
         reached = len(step)
@@ -93,6 +97,7 @@ def curves_of(run: Run, *, confidence: float = 0.95) -> Curves:
         lost_first=_joined(first, last, reached)[0],
         lost_last=_joined(first, last, reached)[1],
         lost_runs=len(first),
+        undrawable=undrawable,
     )
 
 

@@ -44,6 +44,8 @@ def _distribution(c: Curves, deadline_ns: int, unit: int, name: str) -> tuple[st
     words = f"{format_count(int(c.counts.sum()))} steps in {len(c.counts)} bins, both axes logarithmic"
     if c.infinite:
         words += f"; {format_count(c.infinite)} releases without a finish have no place on this axis"
+    if c.undrawable:
+        words += f"; {format_count(c.undrawable)} responses of zero or less are drawn at 1 ns"
     return "Response time", words, figure
 
 
