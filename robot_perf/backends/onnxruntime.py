@@ -1,4 +1,4 @@
-"""The `onnxruntime` backend on the CPU: sequential, spinning off, threads stated, no other provider ever.
+"""The `onnxruntime` backend: on the CPU sequential, spinning off, threads stated; on a CUDA device by `gpu.ort`.
 
 One thread is the default below 5 M parameters: the runtime's own default, a spinning thread per core, starves the rest of a
 robot's computer and gains nothing at these sizes.
@@ -10,23 +10,24 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from robot_perf.backends import cpu_options
 from robot_perf.backends.child import in_child
+from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.text import first_line
-from robot_perf.errors import PolicyError
+from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.policies.observations import initial_state, random_array
 from robot_perf.specs import PolicySpec
 
 PROVIDER = "CPUExecutionProvider"
 SMALL_PARAMETERS = 5_000_000
-OPTIONS = ("inter_threads", "spin", "arena")
+OPTIONS = ("inter_threads", "spin", "arena", "provider")
 
 
 def unavailable() -> str | None:
@@ -50,59 +51,79 @@ def takes(policy: PolicySpec) -> str | None:
 
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
-    """A session on the CPU provider.
+    """A session on the CPU provider, or on a CUDA device by `robot_perf.backends.gpu.ort`.
 
-    Options: `threads` (intra-op), `inter_threads`, `spin` (default False), `arena` (default True), `ort_library`, `device`
-    (cpu). Raises PolicyError with the runtime's first line when it refuses the model.
+    Options: `threads` (intra-op), `inter_threads`, `spin` (default False), `arena` (default True), `ort_library`, `device`.
+    Raises PolicyError with the runtime's first line when it refuses the model.
     """
     import onnxruntime as ort
 
+    if gpu_options.on_cuda(options):
+        from robot_perf.backends.gpu import ort as on_cuda
+
+        return on_cuda.load(policy, options)
     cpu_options.check(options, "onnxruntime", OPTIONS)
-    spin, arena = cpu_options.flag(options, "spin", False), cpu_options.flag(options, "arena", True)
-    settings = ort.SessionOptions()
-    threads, inter = _threads(policy, options)
-    settings.intra_op_num_threads, settings.inter_op_num_threads = threads, inter
-    settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-    settings.enable_cpu_mem_arena = arena
-    settings.log_severity_level = 3
-    for pool in ("intra", "inter"):
-        settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", "1" if spin else "0")
-    library = options.get("ort_library") or policy.asked.get("ort_library")
-    source: str | bytes = policy.path or b""
-    if policy.kind == "builtin":
-        from robot_perf.policies.builtin.onnx_model import render
-
-        source = render(policy.builtin, policy.seed)
-
-    def start() -> Any:
-        if library:
-            settings.register_custom_ops_library(str(library))
-        return ort.InferenceSession(source, settings, providers=[PROVIDER])
-
-    if any(n < 0 for t in policy.outputs for n in t.shape):
-        policy = _with_sizes(policy, start)
+    if str(options.get("provider") or "cpu") != "cpu":
+        raise UsageError(f"provider {options['provider']} runs on a CUDA device", do="Add --device cuda:0.")
+    settings = session_settings(policy, options)
+    policy = known_sizes(policy, options)
     try:
-        session = start()
-    except _runtime_errors() as error:
-        raise _refused(policy, error) from error
+        session = ort.InferenceSession(source_of(policy), settings, providers=[PROVIDER])
+    except runtime_errors() as error:
+        raise refused(policy, error) from error
     session.disable_fallback()
     if session.get_providers() != [PROVIDER]:
         raise PolicyError(f"{policy.name}: onnxruntime uses {session.get_providers()} instead of {PROVIDER}")
-    _check_signature(policy, session)
+    check_signature(policy, session)
     return OnnxRunner(
         policy,
         session,
         {
-            "threads": threads,
-            "inter_threads": inter,
-            "arena": arena,
-            "spin": spin,
-            "ort_library": library,
+            "threads": settings.intra_op_num_threads,
+            "inter_threads": settings.inter_op_num_threads,
+            "arena": settings.enable_cpu_mem_arena,
+            "spin": cpu_options.flag(options, "spin", False),
+            "ort_library": _library(policy, options),
         },
     )
 
 
-def _refused(policy: PolicySpec, error: BaseException) -> PolicyError:
+def session_settings(policy: PolicySpec, options: Mapping[str, Any]) -> Any:
+    """SessionOptions: threads, spinning, arena, log level. Raises PolicyError for an operator library that can't be loaded."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.intra_op_num_threads, settings.inter_op_num_threads = _threads(policy, options)
+    settings.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    settings.enable_cpu_mem_arena = cpu_options.flag(options, "arena", True)
+    settings.log_severity_level = 3
+    spin = "1" if cpu_options.flag(options, "spin", False) else "0"
+    for pool in ("intra", "inter"):
+        settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", spin)
+    if library := _library(policy, options):
+        try:
+            settings.register_custom_ops_library(library)
+        except runtime_errors() as error:
+            raise refused(policy, error) from error
+    return settings
+
+
+def source_of(policy: PolicySpec) -> str | bytes:
+    """The model: a file's path, a built-in's bytes."""
+    if policy.kind != "builtin":
+        return str(policy.path)
+    from robot_perf.policies.builtin.onnx_model import render
+
+    return render(policy.builtin, policy.seed)
+
+
+def _library(policy: PolicySpec, options: Mapping[str, Any]) -> str | None:
+    library = options.get("ort_library") or policy.asked.get("ort_library")
+    return None if library is None else str(library)
+
+
+def refused(policy: PolicySpec, error: BaseException) -> PolicyError:
+    """The runtime does not load the model."""
     import onnxruntime as ort
 
     return PolicyError(
@@ -112,19 +133,23 @@ def _refused(policy: PolicySpec, error: BaseException) -> PolicyError:
     )
 
 
-def _with_sizes(policy: PolicySpec, start: Callable[[], Any]) -> PolicySpec:
-    """Output sizes that the file leaves open, by two calls in a forked child; what differs between them stays open."""
+def known_sizes(policy: PolicySpec, options: Mapping[str, Any]) -> PolicySpec:
+    """`policy` with output sizes that its file leaves open, by two calls in a forked child; what differs there stays open."""
+    if not any(n < 0 for t in policy.outputs for n in t.shape):
+        return policy
 
     def sizes() -> list[list[list[int]]]:
+        import onnxruntime as ort
+
         rng = np.random.default_rng(policy.seed)
         try:
-            session = start()
+            session = ort.InferenceSession(source_of(policy), session_settings(policy, options), providers=[PROVIDER])
             return [
                 [list(a.shape) for a in session.run(None, {t.name: random_array(rng, t) for t in policy.inputs})]
                 for _ in range(2)
             ]
-        except _runtime_errors() as error:
-            raise _refused(policy, error) from error
+        except runtime_errors() as error:
+            raise refused(policy, error) from error
 
     first, second = in_child(policy.name, sizes)
     shapes = [tuple(a if a == b else -1 for a, b in zip(x, y, strict=True)) for x, y in zip(first, second, strict=True)]
@@ -139,14 +164,16 @@ def _threads(policy: PolicySpec, options: Mapping[str, Any]) -> tuple[int, int]:
     return (1 if small else 0) if intra is None else intra, 1 if inter is None else inter
 
 
-def _runtime_errors() -> tuple[type[BaseException], ...]:
+def runtime_errors() -> tuple[type[BaseException], ...]:
+    """Everything that the runtime raises."""
     # The runtime's exceptions derive from Exception directly, one by one.
     module = importlib.import_module("onnxruntime.capi.onnxruntime_pybind11_state")
     own = tuple(v for v in vars(module).values() if isinstance(v, type) and issubclass(v, Exception))
     return (*own, RuntimeError, ValueError, OSError, TypeError)
 
 
-def _check_signature(policy: PolicySpec, session: Any) -> None:
+def check_signature(policy: PolicySpec, session: Any) -> None:
+    """Raises PolicyError when the session's inputs or outputs are not those of the description."""
     inputs = [i.name for i in session.get_inputs()]
     outputs = [o.name for o in session.get_outputs()]
     if inputs != [t.name for t in policy.inputs] or outputs != [t.name for t in policy.outputs]:

@@ -12,6 +12,7 @@ from robot_perf.specs import LoopSpec, PolicySpec
 class WorkOrder:
     """One measurement. `spawned_ns` is CLOCK_MONOTONIC just before the process was started.
 
+    `reference` is an .npz of inputs and of the outputs that a float32 CPU run gave for them: the truth gate's.
     `hold`: once loaded, wait for the conductor's GO in the step map (several policies begin together).
     """
 
@@ -26,3 +27,4 @@ class WorkOrder:
     conductor_pid: int = 0
     spawned_ns: int = 0
     hold: bool = False
+    reference: str | None = None

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robot_perf.backends.check import check_outputs, expected_outputs, state_findings
+from robot_perf.backends.check import state_findings
 from robot_perf.backends.protocol import Runner
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
@@ -14,13 +14,16 @@ from robot_perf.measure.collector import Collections, CollectorMode
 from robot_perf.measure.keep_warm import keep_warm_hook
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.phases import phase_pass
 from robot_perf.measure.realtime import RealTimeSettings
 from robot_perf.measure.recorder import Recorder, host_noise
 from robot_perf.measure.step import OutputWatch, make_step
+from robot_perf.measure.truth import truth
 from robot_perf.measure.warmup import MINIMUM, settled, steady_from, warmup_limit
 from robot_perf.policies.observations import Observations
 from robot_perf.run.stepmap import Phase, StepMap, Word
 
+_phases: dict[tuple[int, int], dict[str, Any] | None] = {}
 _CHEAP_NS = 50_000_000  # a policy slower than this is not run twenty more times to look at its state
 
 
@@ -62,6 +65,7 @@ class Session:
                     real_time.apply()
                     self.report["real_time"] = real_time.effective()
                     self._window(recorder, step, collections)
+                    self._phases()
             finally:
                 real_time.restore()
 
@@ -109,15 +113,11 @@ class Session:
 
     def _gate(self) -> None:
         """Outputs against recorded ones where the recording has them; whatever happened, the state is reset after it."""
-        path = self.order.observations
-        expected = expected_outputs(path, self.runner.spec) if path else {}
-        if expected:
-            reason = check_outputs(
-                self.runner, self.observations, expected, relative=self.order.options.get("tolerance")
-            )
-            self.report["outputs_checked"] = {str(i): len(values) for i, values in expected.items()}
-            if reason:
-                self.report["invalid"].append(reason)
+        found = truth(self.order, self.runner, self.observations)
+        if found.checked:
+            self.report["outputs_checked"] = found.checked
+            self.report["tolerance"] = found.relative
+        self.report["invalid"] += found.invalid
         if self.typical_ns < _CHEAP_NS:
             self.report["notes"] += state_findings(self.runner, self.observations)
         self.runner.reset()
@@ -141,11 +141,21 @@ class Session:
         }
         self._judge_truth(events)
 
+    def _phases(self) -> None:
+        """Once for each rate of a loaded runner: blocks of one rate need no second pass."""
+        key = id(self.runner), self.loop.period_ns
+        if key not in _phases and not self.stop[0]:
+            _phases[key] = phase_pass(self.loop, self.runner, self.observations, self.clock, self.stop)
+        if _phases.get(key) is not None:
+            self.report["phases"] = _phases[key]
+
     def _judge_truth(self, events: dict[str, int]) -> None:
         invalid = self.report["invalid"]
+        reasons: dict[str, str] = dict(getattr(self.runner, "reasons", dict)())
         for name, count in self.runner.counters().items():
             if count != events.get(name, 0):
-                invalid.append(f"{count - events.get(name, 0)} {name} inside the measured window")
+                why = f": {reasons[name]}" if name in reasons else ""
+                invalid.append(f"{count - events.get(name, 0)} {name} inside the measured window{why}")
         if self.watch.nonfinite_steps:
             invalid.append(
                 f"the action was NaN or infinite in {self.watch.nonfinite_steps} steps, first in step {self.watch.first_nonfinite}"

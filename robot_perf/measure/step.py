@@ -9,13 +9,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from robot_perf.backends.protocol import Arrays, DeviceRunner, Runner, StagedRunner
+from robot_perf.backends.gpu import nvtx
+from robot_perf.backends.protocol import Arrays, DeviceRunner, PhasedRunner, Runner, StagedRunner
 from robot_perf.measure.clock import Clock
 from robot_perf.measure.recorder import Recorder
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.specs import TensorSpec
 
 Step = Callable[[int, int, int], tuple[int, int]]
+
+# A row of `phase_step`: the first four by the host's clock, the others by adjacent event pairs on the device.
+PHASE_COLUMNS = ("host_prepare_ns", "launch_ns", "wait_ns", "host_finish_ns", "h2d_ns", "policy_ns", "d2h_ns")
 
 
 class Observations(Protocol):
@@ -68,12 +72,53 @@ def _self_product(action: Any) -> float:
 def make_step(runner: Runner, observations: Observations, recorder: Recorder, clock: Clock, watch: OutputWatch) -> Step:
     """`step(k, release_ns, wake_ns) -> (start_ns, end_ns)` for this kind of runner.
 
-    start is read right before the policy call with the observation in hand; end when the action is usable on the host.
+    start is read right before the policy call with the observation in hand; end when the action is usable on the host. Steps
+    carry NVTX ranges only where a profiler listens.
     """
     if isinstance(runner, StagedRunner):
         return _staged_step(runner, observations, recorder, clock, watch)
+    ranges = nvtx.ranges()
     if isinstance(runner, DeviceRunner):
-        return _device_step(runner, observations, recorder, clock, watch)
+        if ranges is not None and isinstance(runner, PhasedRunner):
+            _ranged_phases(runner, ranges)
+        step = _device_step(runner, observations, recorder, clock, watch)
+    else:
+        step = _host_step(runner, observations, recorder, clock, watch)
+    return step if ranges is None else _ranged(step, ranges)
+
+
+def _ranged(step: Step, ranges: nvtx.Ranges) -> Step:
+    def within(k: int, release_ns: int, wake_ns: int) -> tuple[int, int]:
+        ranges.push(nvtx.STEP)
+        stamps = step(k, release_ns, wake_ns)
+        ranges.pop()
+        return stamps
+
+    return within
+
+
+def _ranged_phases(runner: Any, ranges: nvtx.Ranges) -> None:
+    """`enqueue` and `finish` of a phased runner, each host phase in its range; the runner itself marks H2D, policy and D2H."""
+
+    def enqueue(observation: Arrays) -> None:
+        ranges.push(nvtx.PREPARE)
+        runner.prepare(observation)
+        ranges.pop()
+        runner.launch()
+
+    def finish() -> Arrays:
+        runner.wait()
+        ranges.push(nvtx.FINISH)
+        outputs: Arrays = runner.collect()
+        ranges.pop()
+        return outputs
+
+    runner.enqueue, runner.finish = enqueue, finish
+
+
+def _host_step(
+    runner: Runner, observations: Observations, recorder: Recorder, clock: Clock, watch: OutputWatch
+) -> Step:
     now, at, run = clock.now, observations.reader(), runner.step
     begin, finish, check = recorder.begin, recorder.finish, watch.check
 
@@ -132,6 +177,28 @@ def _staged_step(
         end = marks[-1]
         finish(start, NOT_MEASURED, end, NOT_MEASURED, marks)
         check(k, outputs())
+        return start, end
+
+    return step
+
+
+def phase_step(runner: PhasedRunner, observations: Observations, clock: Clock, rows: list[tuple[int, ...]]) -> Step:
+    """A step that stamps between the phases of a marked runner and appends them to `rows`, by `PHASE_COLUMNS`."""
+    now, at = clock.now, observations.reader()
+    prepare, wait, collect, phases = runner.prepare, runner.wait, runner.collect, runner.phases_ns
+
+    def step(k: int, _release_ns: int, _wake_ns: int) -> tuple[int, int]:
+        observation = at(k)
+        start = now()
+        prepare(observation)
+        prepared = now()
+        runner.launch()
+        launched = now()
+        wait()
+        waited = now()
+        collect()
+        end = now()
+        rows.append((prepared - start, launched - prepared, waited - launched, end - waited, *phases()))
         return start, end
 
     return step

@@ -31,10 +31,11 @@ class StreamWork:
         *,
         capturable: bool,
         warm_ups: int = 3,
+        examine: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
         self._enqueue, self._facts, self._close = enqueue, facts, close
-        self._capturable, self._warm_ups = capturable, warm_ups
+        self._capturable, self._warm_ups, self._examine = capturable, warm_ups, examine
         self.staged, self.answers = buffers.staged, buffers.answers
         self.wait, self.busy = stream.wait, stream.busy
         self._marks = Marks(4)
@@ -128,8 +129,8 @@ class StreamWork:
         return {}
 
     def examine(self) -> Mapping[str, Any]:
-        """Nothing that the facts do not say already."""
-        return {}
+        """What the runtime's owner looks up, if anything."""
+        return self._examine() if self._examine is not None else {}
 
     def facts(self) -> Mapping[str, Any]:
         """Options, captured nodes, pinned memory, and what the runtime says."""
