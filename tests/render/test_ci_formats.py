@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 from fake_runs import MS, executions, make_run, policy
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_perf.render.github import annotations, escape_data, escape_property
@@ -48,6 +48,7 @@ def test_junit_follows_inconclusive_is(runs, inconclusive_is, tags):
 
 
 @given(st.text(), st.text())
+@settings(max_examples=40)
 def test_junit_survives_any_name(name, policy_name):
     run = make_run(executions(5), spec=policy(name=policy_name))
     suite = suite_of([(name, run)])

@@ -8,6 +8,7 @@ import sys
 from html.parser import HTMLParser
 
 import pytest
+from chromium import browser, open_page
 
 from robot_perf import __version__
 from robot_perf.errors import RobotPerfError
@@ -39,38 +40,43 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def pages(runs):
-    return {name: report_html([(f"runs/{name}.parquet", run)]) for name, run in runs.items()}
+    names = ("pass", "fail", "inconclusive", "tight", "empty", "hostile")
+    return {name: report_html([(f"runs/{name}.parquet", runs[name])]) for name in names}
 
 
-def without_scripts(html: str) -> str:
-    return SCRIPT.sub("", html).replace(f"robot-perf {__version__}", "robot-perf VERSION")
+@pytest.fixture(scope="module")
+def bare(pages):
+    """The pages without their scripts: what is there to read."""
+    return {
+        n: SCRIPT.sub("", html).replace(f"robot-perf {__version__}", "robot-perf VERSION") for n, html in pages.items()
+    }
 
 
 @pytest.mark.parametrize("name", ["fail", "inconclusive", "tight"])
-def test_golden(name, pages, golden):
-    golden(f"report_{name}.html", without_scripts(pages[name]))
+def test_golden(name, bare, golden):
+    golden(f"report_{name}.html", bare[name])
 
 
-def test_the_page_asks_for_nothing(pages):
-    for html in pages.values():
-        page = Page(without_scripts(html))
+def test_the_page_asks_for_nothing(bare):
+    for html in bare.values():
+        page = Page(html)
         assert not [
             a for _, attributes in page.tags for a in attributes if a in ("src", "href", "action", "data", "background")
         ]
-        assert "url(" not in without_scripts(html)
+        assert "url(" not in html
         assert {tag for tag, _ in page.tags}.isdisjoint({"link", "iframe", "img", "object", "embed", "form", "base"})
         policy = next(a["content"] for tag, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
         assert policy.startswith("default-src 'none'")
 
 
-def test_hostile_names_stay_text(pages):
+def test_hostile_names_stay_text(pages, bare):
     html = pages["hostile"]
     assert "<script>alert(1)" not in html
     assert "&lt;/script&gt;&lt;script&gt;alert(1)" in html
     kinds = [match["kind"] for match in SCRIPT.finditer(html)]
     assert [k for k in kinds if "application/json" not in k] == ["", ""]  # plotly and the lines that call it
-    assert "\x1b" not in without_scripts(html)
-    attributes = [value or "" for _, a in Page(without_scripts(html)).tags for value in a.values()]
+    assert "\x1b" not in bare["hostile"]
+    attributes = [value or "" for _, a in Page(bare["hostile"]).tags for value in a.values()]
     assert not [value for value in attributes if "alert" in value or "evil" in value]
 
 
@@ -89,26 +95,26 @@ def test_figure_data_is_json(pages):
         assert {"data", "layout"} <= set(json.loads(body))
 
 
-def test_the_page_defines_its_words_and_says_where_it_never_ran(pages):
-    words = " ".join(Page(without_scripts(pages["pass"])).words)
+def test_the_page_defines_its_words_and_says_where_it_never_ran(bare):
+    words = " ".join(Page(bare["pass"]).words)
     for word, text in GLOSSARY:
         assert word in words
         assert text.split(";")[0] in words
     assert "never run on a Jetson" in words
 
 
-def test_every_number_of_the_text_report_is_in_the_page(pages, runs):
+def test_every_number_of_the_text_report_is_in_the_page(bare, runs):
     from robot_perf.analyze.summary import summarize
     from robot_perf.render.cells import main_rows, number
 
-    words = " ".join(Page(without_scripts(pages["fail"])).words)
+    words = " ".join(Page(bare["fail"]).words)
     for row in main_rows(summarize(runs["fail"])):
         for quantile in row.data.quantiles:
             assert quantile.value is None or number(quantile.value, row.unit) in words
 
 
-def test_conditions_are_all_there(pages, runs):
-    words = " ".join(Page(without_scripts(pages["pass"])).words)
+def test_conditions_are_all_there(bare, runs):
+    words = " ".join(Page(bare["pass"]).words)
     for fact in (
         "host.kernel",
         "6.8.0-45-generic",
@@ -133,6 +139,23 @@ def test_several_runs_share_one_script(runs):
     ids = re.findall(r'id="(plot-[^"]+)"', html)
     assert len(ids) == len(set(ids)) == 6
     assert len(html) < 12_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser() is None, reason="no Chromium on this machine")
+def test_a_browser_without_network_draws_the_page(pages, tmp_path):
+    file = tmp_path / "report.html"
+    file.write_text(pages["hostile"], encoding="utf-8")
+    with open_page(file, tmp_path / "profile") as page:
+        assert (
+            page.js(
+                "document.querySelectorAll('.plot .main-svg').length > 0 && document.querySelectorAll('.plot').length"
+            )
+            == 3
+        )
+        assert page.js("Array.from(document.querySelectorAll('.plot')).every(p => p.data.length > 0)") is True
+        assert page.requests == []
+        assert page.errors == []
 
 
 @pytest.mark.parametrize("module", ["jinja2", "plotly.offline"])
