@@ -140,7 +140,13 @@ class MonitorNode(Node):  # type: ignore[misc]
         v = self.values
         outputs = np.array(self.output.arrivals, dtype=np.int64)
         period = round(1e9 / v["rate"]) if v["rate"] else None
-        seen = arrivals.view(outputs, period_ns=period, miss_rate=v["miss_rate"], confidence=v["confidence"])
+        seen = arrivals.view(
+            outputs,
+            period_ns=period,
+            releases=v["releases"] or None,
+            miss_rate=v["miss_rate"],
+            confidence=v["confidence"],
+        )
         document: dict[str, Any] = {
             "schema": "robot-perf/monitor-1",
             "output": {

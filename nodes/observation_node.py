@@ -53,7 +53,7 @@ class ObservationNode(Node):  # type: ignore[misc]
                 (
                     topic,
                     kind(),
-                    self.create_publisher(kind, name, ros.newest_only(), qos_overriding_options=ros.overridable()),
+                    self.create_publisher(kind, name, ros.robot(), qos_overriding_options=ros.overridable()),
                 )
             )
         from std_srvs.srv import Trigger
@@ -102,6 +102,12 @@ class ObservationNode(Node):  # type: ignore[misc]
         clock = MonotonicClock("sleep", stop=self.stop)
         rng = np.random.default_rng(self.values["seed"])
         period = round(1e9 / self.values["rate"])
+        while not self.stop[0] and any(
+            p.get_subscription_count() < self.values["wait_for"] for _, _, p in self._topics
+        ):
+            clock.wait(clock.now() + 20_000_000)
+        if self.values["wait_for"]:
+            clock.wait(clock.now() + 500_000_000)  # a reader may know of this writer a moment after the writer of it
         origin = clock.now() + period
         k = 0
         stalled_until = 0

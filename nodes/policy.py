@@ -212,11 +212,9 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
             self.get_logger().error(
                 "the policy raised in the loop:\n" + "".join(traceback.format_exception(body.failure))
             )
-            activity.ending = "the policy raised"
             self.trigger_deactivate()
         elif body.stopped_stale:
             self.get_logger().error("an observation is stale and on_stale is stop: deactivating")
-            activity.ending = "stopped on a stale observation"
             self.trigger_deactivate()
 
     def _check_changes(self, changes: Sequence[Any]) -> Any:

@@ -65,6 +65,11 @@ def newest_only() -> Any:
     return _qos(reliable=False, depth=1)
 
 
+def robot() -> Any:
+    """A stand-in's observations: reliable, so that an observer may count them all; the policy takes them best effort."""
+    return _qos(reliable=True, depth=100)
+
+
 def commands() -> Any:
     """Commands: reliable, depth 1."""
     return _qos(reliable=True, depth=1)

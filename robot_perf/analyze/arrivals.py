@@ -49,33 +49,42 @@ def estimate_period(arrivals_ns: Ints) -> int | None:
 def grid_indexes(arrivals_ns: Ints, period_ns: int) -> Ints:
     """The release that each arrival belongs to, counted from the first; strictly rising.
 
-    The grid's phase is the circular mean of the arrivals. Two arrivals nearest to one release are a late one and the next.
+    The grid's phase is the circular mean of the arrivals. A message can be late but not early: of several that arrive within one
+    period, the newest belongs to it and the others to the releases before.
     """
     relative = arrivals_ns - arrivals_ns[0]
     angle = 2 * np.pi * ((relative % period_ns) / period_ns)
     phase = float(np.angle(np.exp(1j * angle).mean())) / (2 * np.pi) * period_ns
-    indexes = np.rint((relative - phase) / period_ns).astype(np.int64)
-    for i in range(1, len(indexes)):
-        if indexes[i] <= indexes[i - 1]:
-            if i == 1 or indexes[i - 1] - 1 > indexes[i - 2]:
-                indexes[i - 1] = indexes[i] - 1 if i == 1 else max(indexes[i - 2] + 1, indexes[i] - 1)
-            if indexes[i] <= indexes[i - 1]:
-                indexes[i] = indexes[i - 1] + 1
-    result: Ints = indexes - indexes[0]
+    order = np.arange(len(relative), dtype=np.int64)
+    nearest = np.rint((relative - phase) / period_ns).astype(np.int64)
+    latest = np.minimum.accumulate((nearest - order)[::-1])[::-1] + order
+    result: Ints = latest - latest[0]
     return result
 
 
 def view(
-    arrivals_ns: Ints, *, period_ns: int | None = None, miss_rate: float = 1e-3, confidence: float = 0.95
+    arrivals_ns: Ints,
+    *,
+    period_ns: int | None = None,
+    releases: int | None = None,
+    miss_rate: float = 1e-3,
+    confidence: float = 0.95,
 ) -> ArrivalView | None:
-    """The view of a topic whose deadline is its period; None while there are fewer than three arrivals."""
+    """The view of a topic whose deadline is its period; None while there are fewer than three arrivals.
+
+    `releases` looks at the first ones alone, counted from the first arrival.
+    """
     estimated = estimate_period(arrivals_ns)
     if estimated is None:
         return None
     period = period_ns or estimated
     indexes = grid_indexes(arrivals_ns, period)
+    if releases is None:
+        releases = int(indexes[-1]) + 1
+    inside = indexes < releases
+    indexes, arrivals_ns = indexes[inside], arrivals_ns[inside]
+    releases = min(releases, int(indexes[-1]) + 1) if inside.all() else releases
     steps = np.diff(indexes)
-    releases = int(indexes[-1]) + 1
     empty = np.ones(releases, np.bool_)
     empty[indexes] = False
     gaps = int(np.count_nonzero(steps > 1))

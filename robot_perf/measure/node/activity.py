@@ -153,6 +153,10 @@ class Activity:
         if body.blocks is None:
             return
         self.unrecorded = body.blocks.idle_rows.steps
+        if body.failure is not None:
+            self.ending = "the policy raised"
+        elif body.stopped_stale:
+            self.ending = "stopped on a stale observation"
         while body.blocks.ended:
             block = body.blocks.ended.popleft()
             node = {

@@ -195,6 +195,7 @@ OBSERVATION_PARAMETERS: tuple[Parameter, ...] = (
     Parameter("recording", "string", "", ".npz with the inputs, a leading axis of steps; empty: seeded random values."),
     Parameter("seed", "integer", 0, "Seed of values and faults.", "", 0, 2**31 - 1),
     Parameter("count", "integer", 0, "Messages to publish on each topic; 0: no end.", "", 0, 2**31 - 1),
+    Parameter("wait_for", "integer", 0, "Subscribers that each topic waits for before the first message.", "", 0, 100),
     Parameter(
         "jitter_ms", "double", 0.0, "Each message is late by a uniform 0 to this.", "ms", 0.0, 60_000.0, dynamic=True
     ),
@@ -230,6 +231,7 @@ MONITOR_PARAMETERS: tuple[Parameter, ...] = (
     ),
     Parameter("reliable", "bool", False, "Subscribe reliably; a best-effort publisher then doesn't match."),
     Parameter("depth", "integer", 1000, "Messages kept until the monitor has looked at them.", "", 1, 1_000_000),
+    Parameter("releases", "integer", 0, "The view is of the first releases alone; 0: of all.", "", 0, 200_000_000),
     Parameter("keep", "integer", 1_000_000, "Arrivals kept for the report; older ones leave.", "", 1000, 100_000_000),
     Parameter("duration_s", "double", 0.0, "Ends by itself after this; 0: no end.", "s", 0.0, 1e7),
     Parameter("output_file", "string", "", "JSON report written at the end; empty: none."),

@@ -1,0 +1,135 @@
+"""Injected faults end as stated: observations that stop, come late, hold NaN or have the wrong size; policies that misbehave; signals."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+from ros_bench import runs
+
+from robot_perf.analyze.verdict import judge
+
+pytestmark = pytest.mark.ros
+FAST = {"rate": 100, "steps": 200, "autostart": True}
+
+
+def topic(report_runs, name):
+    return report_runs[-1].conditions["node"]["topics"]["~/observation"][name]
+
+
+def flags(all_runs, bit):
+    return sum(int(((r.measured["flags"] & bit) != 0).sum()) for r in all_runs)
+
+
+def test_bad_observations_are_counted_and_never_reach_the_policy(start, driver, tmp_path):
+    node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, **FAST)
+    node.wait_for("configured:")
+    robot = start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100_000)
+    driver.until(lambda: driver.report().get("since_activation", {}).get("executed", 0) > 50, what="running")
+    assert driver.set("observation_node", nan_ratio=1.0) == []
+    driver.spin(0.5)
+    assert driver.set("observation_node", nan_ratio=0.0, wrong_size_ratio=1.0) == []
+    driver.spin(0.5)
+    assert driver.set("observation_node", wrong_size_ratio=0.0, late_ms=40.0) == []
+    driver.spin(0.5)
+    before = driver.report()["since_activation"]
+    assert driver.set("observation_node", late_ms=0.0, drop_ratio=1.0) == []  # they stop
+    driver.spin(1.5)
+    stopped = driver.report()["since_activation"]
+    assert stopped["stale"] > before["stale"]
+    robot.end()  # the publisher restarts
+    start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100_000)
+    received = driver.until(lambda: driver.report().get("window", {}).get("observation_age"), what="a report")
+    assert received is not None
+    driver.until(lambda: driver.report()["window"]["observation_age"]["p50"] is not None, what="ages")
+    driver.spin(1.5)
+    node.end()
+    saved = runs(tmp_path)
+    assert topic(saved, "nonfinite") > 10
+    assert topic(saved, "malformed") > 10
+    assert "wanted 4" in topic(saved, "problem") or "NaN" in topic(saved, "problem")
+    # hold: the policy runs on the last good observation, every command is finite and goes out
+    assert flags(saved, 4) == 0
+    assert flags(saved, 2) > 50
+    assert all((r.measured["published_ns"] > 0).all() for r in saved[:-1])
+    assert "messages refused" in node.log
+
+
+def test_skip_makes_no_call_and_counts_a_miss(start, driver, tmp_path):
+    node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, on_stale="skip", **FAST)
+    node.wait_for("configured:")
+    start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100)
+    time.sleep(4)
+    node.end()
+    saved = runs(tmp_path)
+    stale = sum(int(((r.columns["flags"] & 2) != 0).sum()) for r in saved)
+    assert stale > 50
+    assert sum(judge(r).misses for r in saved) >= stale
+    assert all(not judge(r).invalid for r in saved[:-1])
+
+
+def test_stop_deactivates_and_saves(start, driver, tmp_path):
+    node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, on_stale="stop", **FAST)
+    node.wait_for("configured:")
+    start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=150)
+    node.wait_for("on_stale is stop")
+    driver.until(lambda: driver.state() == "inactive", what="inactive")
+    driver.until(lambda: runs(tmp_path), what="a Run")
+    assert "stopped on a stale observation" in runs(tmp_path)[0].conditions["state"]
+    assert node.end() == 4
+
+
+def test_a_policy_that_raises_ends_unconfigured_with_its_traceback(start, driver, tmp_path):
+    node = start("policy_node", policy="odd_policies:raises", observations="random", **FAST)
+    log = node.wait_for("motor table has no entry 7")
+    driver.until(lambda: driver.state() == "unconfigured", what="unconfigured")
+    driver.until(lambda: runs(tmp_path), what="a Run")
+    assert "odd_policies.py" in log
+    verdict = judge(runs(tmp_path)[0])
+    assert verdict.status == "INVALID"
+    assert "the policy raised" in verdict.reason
+    assert len(runs(tmp_path)[0].measured["step"]) == 100
+    assert driver.change("configure")  # and it can go on
+    node.end()
+
+
+def test_nan_never_leaves_the_node(start, driver, tmp_path):
+    from std_msgs.msg import Float64MultiArray
+
+    seen = []
+    driver.node.create_subscription(Float64MultiArray, "/policy_node/action", lambda m: seen.append(list(m.data)), 1000)
+    node = start("policy_node", policy="odd_policies:nan", observations="random", **FAST)
+    node.wait_for("configured:")
+    driver.until(lambda: len(seen) > 150, what="150 commands")
+    node.end()
+    driver.spin(0.2)
+    first = runs(tmp_path)[0]
+    assert all(value == value for command in seen for value in command)
+    assert int(((first.measured["flags"] & 4) != 0).sum()) == 20
+    assert judge(first).status == "INVALID"
+    assert "NaN" in judge(first).reason
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_signals_lose_no_completed_step(start, driver, tmp_path, number):
+    from std_msgs.msg import Float64MultiArray
+
+    seen = []
+    driver.node.create_subscription(
+        Float64MultiArray, "/policy_node/action", lambda m: seen.append(time.monotonic_ns()), 1000
+    )
+    node = start("policy_node", policy="null", observations="random", **FAST)
+    node.wait_for("configured:")
+    driver.until(lambda: len(seen) > 130, what="130 commands")
+    code = node.end(number)
+    driver.spin(0.2)
+    driver.until(lambda: runs(tmp_path), what="the Run of the keeper")
+    rows = sum(int((r.measured["published_ns"] > 0).sum()) for r in runs(tmp_path))
+    assert rows >= len(seen) > 130
+    state = runs(tmp_path)[-1].conditions["state"]
+    assert ("died" if number == signal.SIGKILL else "interrupted by") in state
+    assert code == (-9 if number == signal.SIGKILL else 4)
+    from robot_perf.run.maps import MAP_FOLDER
+
+    assert not [p for p in MAP_FOLDER.glob("*-null.map") if f"-{node.process.pid}-" in p.name]

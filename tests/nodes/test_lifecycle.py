@@ -1,0 +1,194 @@
+"""Lifecycle cycles without growth, parameters as people type them, reports and diagnostics, both places of the loop."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from ros_bench import environment, runs
+
+pytestmark = pytest.mark.ros
+
+_CYCLES = """
+import gc, json, os, sys, time
+import rclpy
+from rclpy.executors import SingleThreadedExecutor
+from robot_perf.nodes.policy_node import PolicyNode
+cycles = int(sys.argv[1])
+rclpy.init(args=["--ros-args", "-p", "policy:=null", "-p", "rate:=500", "-p", "observations:=random", "-p", "steps:=500", "-p", "warmup_max:=30"])
+node = PolicyNode()
+executor = SingleThreadedExecutor()
+executor.add_node(node)
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+def threads():
+    return len(os.listdir("/proc/self/task"))
+def files():
+    return len(os.listdir("/proc/self/fd"))
+sizes = []
+for cycle in range(cycles):
+    for step in ("configure", "activate", "deactivate", "cleanup"):
+        outcome = getattr(node, "trigger_" + step)()
+        assert outcome.name == "SUCCESS", (cycle, step, outcome)
+        until = time.monotonic() + (0.03 if step == "activate" else 0.002)
+        while time.monotonic() < until:
+            executor.spin_once(timeout_sec=0.005)
+    if cycle >= 5:
+        gc.collect()
+        sizes.append((resident(), threads(), files()))
+node.end("done")
+node.destroy_node()
+rclpy.try_shutdown()
+print(json.dumps(sizes))
+"""
+
+
+def cycles(folder, count, timeout_s):
+    done = subprocess.run(
+        [sys.executable, "-c", _CYCLES, str(count)],
+        cwd=folder,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def check_growth(sizes):
+    half = len(sizes) // 2
+    first, second = max(s[0] for s in sizes[:half]), max(s[0] for s in sizes[half:])
+    # Less than 40 kB a cycle could be a leaked map or policy; malloc's own noise is a few pages a cycle.
+    assert second - first < 2_000_000 + 8_000 * half, sizes
+    assert sizes[-1][1] <= sizes[0][1]
+    assert sizes[-1][2] <= sizes[0][2]
+
+
+def test_cycles_leave_no_thread_file_or_memory(start, tmp_path):
+    check_growth(cycles(tmp_path, 25, 120))
+
+
+@pytest.mark.slow
+def test_two_hundred_cycles(start, tmp_path):
+    check_growth(cycles(tmp_path, 200, 600))
+
+
+_PARAMETERS = """
+import json, sys, rclpy
+from robot_perf.nodes.policy_node import PolicyNode
+from robot_perf.nodes import ros
+found = {}
+for text in json.loads(sys.argv[1]):
+    context = rclpy.Context()
+    rclpy.init(args=["--ros-args", "-p", "policy:=null", "-p", "warmup_max:=20", "-p", "observations:=random", *text.split(" ")] if text else
+               ["--ros-args", "-p", "policy:=null"], context=context)
+    lines = []
+    node = PolicyNode(context=context, enable_rosout=False)
+    logger = node.get_logger()
+    node.get_logger = lambda: type("L", (), {"error": lambda s, t: lines.append(t), "info": lambda s, t: None, "warning": lambda s, t: None})()
+    outcome = node.trigger_configure().name
+    value = node.get_parameter("rate").value
+    if outcome == "SUCCESS":
+        node.trigger_cleanup()
+    node.end("done")
+    found[text] = [outcome, value, node.trouble + lines]
+    node.destroy_node()
+    context.try_shutdown()
+print(json.dumps(found))
+"""
+
+
+def test_parameters_as_people_type_them(start, tmp_path):
+    bad = [
+        '-p rate:="50"',
+        "-p rate:=true",
+        "-p rate:=0",
+        "-p rate:=-1",
+        "-p rate:=.nan",
+        "-p rate:=.inf",
+        "-p rate:=200000.0",
+        "",
+    ]
+    odd = [
+        "-p rate:=50 -p wait:=nap",
+        "-p rate:=50 -p fifo:=100",
+        "-p rate:=50 -p steps:=2",
+        "-p rate:=50 -p policy:=nowhere.onnx",
+    ]
+    good = ["-p rate:=50", "-p rate:=50.0"]
+    done = subprocess.run(
+        [sys.executable, "-c", _PARAMETERS, json.dumps(bad + odd + good)],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    for text in bad:
+        outcome, _, lines = found[text]
+        assert outcome == "FAILURE", (text, found[text])
+        assert any("parameter rate" in line for line in lines), (text, lines)
+    for text, name in zip(odd, ("parameter wait", "parameter fifo", "parameter steps", "nowhere.onnx"), strict=True):
+        assert found[text][0] == "FAILURE", (text, found[text])
+        assert any(name in line for line in found[text][2]), (text, found[text][2])
+    for text in good:
+        assert found[text][0] == "SUCCESS", (text, found[text])
+        assert float(found[text][1]) == 50.0
+
+
+@pytest.mark.parametrize("place", ["thread", "polled"])
+def test_report_diagnostics_and_thresholds(start, driver, tmp_path, place):
+    from diagnostic_msgs.msg import DiagnosticArray
+
+    arrays = []
+    driver.node.create_subscription(DiagnosticArray, "/diagnostics", arrays.append, 10)
+    node = start("policy_node", policy="mlp", rate=100, steps=200, observations="random", place=place)
+    driver.until(lambda: driver.state() == "unconfigured", what="the node")
+    assert driver.change("configure")
+    assert driver.change("activate")
+    driver.until(lambda: driver.report().get("blocks"), what="a first block")
+    report = driver.report()
+    assert report["verdict"]["status"] == "INCONCLUSIVE"
+    assert "of 200 releases" in report["verdict"]["reason"]
+    assert report["window"]["response"]["p50"] > 0
+    assert report["window"]["publish"]["p50"] > 0
+    assert driver.set("policy_node", diagnostics__threshold__miss_ratio__warn=0.5) != []  # above its error
+    assert driver.set("policy_node", diagnostics__threshold__miss_ratio__warn=0.005) == []
+    assert any("read-only" in reason for reason in driver.set("policy_node", rate=60.0))
+    status = next(s for a in reversed(arrays) for s in a.status if s.name == "policy_node: control loop")
+    values = {v.key: v.value for v in status.values}
+    assert status.level in (b"\x00", b"\x01", b"\x02")
+    assert status.hardware_id
+    assert values["rate asked (Hz)"] == "100"
+    assert abs(float(values["rate achieved, window (Hz)"]) - 100) < 5
+    assert float(values["p50 response, window (ms)"]) > 0
+    assert driver.change("deactivate")
+    assert driver.state() == "inactive"
+    driver.until(lambda: any("deactivated" in r.conditions["state"] for r in runs(tmp_path)), what="the last block")
+    assert driver.change("activate")
+    driver.spin(0.5)
+    assert driver.change("deactivate")
+    assert driver.change("cleanup")
+    assert driver.state() == "unconfigured"
+    node.end()
+    activations = {r.conditions["activation"] for r in runs(tmp_path)}
+    assert activations == {1, 2}
+    assert runs(tmp_path)[0].conditions["ros"]["place"] == place
+
+
+def test_simulated_time_is_refused_a_verdict(start, driver, tmp_path):
+    node = start(
+        "policy_node", policy="null", rate=100, steps=100, observations="random", autostart=True, use_sim_time=True
+    )
+    driver.until(lambda: runs(tmp_path), what="a Run")
+    node.end()
+    assert "use_sim_time is true" in node.log
+    from robot_perf.analyze.verdict import judge
+
+    assert judge(runs(tmp_path)[0]).status == "INVALID"
+    assert "simulated time" in judge(runs(tmp_path)[0]).reason
