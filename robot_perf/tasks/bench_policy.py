@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -24,9 +25,11 @@ from robot_perf.run.bench_report import INVALID, OK, REFUSED, TIGHT, Block, Poin
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
 from robot_perf.tasks.bench_request import BenchRequest, Target
+from robot_perf.tasks.reference import make_reference, needs_reference
 from robot_perf.units import period_ns
 
 _USAGE = int(ExitCode.USAGE)
+_SEVERAL = 2
 _WARMUP_FIRST, _WARMUP_LATER = 200, 60
 
 
@@ -69,6 +72,9 @@ class PolicyBench:
         self._measured: dict[PointKey, _Measured] = defaultdict(_Measured)
         self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
         self._first_calls: dict[str, tuple[int, ...]] = {}
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._reference: str | None = None
+        self._truth: dict[str, Any] = {"compared": False, "reason": "one backend on the CPU: it is its own reference"}
 
     def prepare(self) -> None:
         """Makes a worker for every backend that takes the policy's format; starts them all at once when asked."""
@@ -77,7 +83,9 @@ class PolicyBench:
         for target in self.targets:
             if reason := backend_module(target.name).takes(self.spec):
                 self._refused[target.label] = (REFUSED, reason)
-                continue
+        taking = [t for t in self.targets if t.label not in self._refused]
+        self._make_reference(taking)
+        for target in taking:
             for spin_sync in self._sync_variants():
                 options = target.options | ({"sync": "spin"} if spin_sync else {})
                 python = self.request.python.get(target.name, sys.executable)
@@ -87,6 +95,15 @@ class PolicyBench:
         if self.request.together:
             for worker in self._workers.values():
                 worker.start()
+
+    def _make_reference(self, taking: Sequence[Target]) -> None:
+        """The truth gate's answers in float32 on the CPU, for a device or where several backends must agree."""
+        if len(taking) < _SEVERAL and not any(needs_reference(t.options) for t in taking):
+            return
+        self._say(f"{self.name}: answers of the CPU reference")
+        self._scratch = tempfile.TemporaryDirectory(prefix="robot-perf-bench-")
+        made = make_reference(self.spec, Path(self._scratch.name), seed=self.request.seed, python=self.request.python)
+        self._reference, self._truth = made.path, made.conditions()
 
     def load(self) -> None:
         """Waits until every worker has loaded or has said why not; starts them one after another unless they all run."""
@@ -122,6 +139,7 @@ class PolicyBench:
             observations=str(self.request.observations) if self.request.observations else None,
             cast=self.request.cast,
             seed=self.request.seed,
+            reference=self._reference,
         )
 
     def _loop(self, rate: str, keep_warm: str, *, first: bool) -> LoopSpec:
@@ -183,6 +201,7 @@ class PolicyBench:
             "seed": self.request.seed,
             "host": self._host,
             "bench": {"order": order, "keep_warm": key.keep_warm},
+            "truth": self._truth,
         }
 
     def _save(self, run: Run, key: PointKey, order: int) -> str:
@@ -206,7 +225,8 @@ class PolicyBench:
         worker = self._workers[target.label, False]
         points = [self._point(key, found, idle_w) for key, found in self._measured.items() if key.label == target.label]
         points = list(with_penalty(points))
-        facts = self._facts(target.label) or worker.report.get("backend_facts", {})
+        facts = self._facts(target.label) or dict(worker.report.get("backend_facts", {}))
+        facts |= worker.report.get("examined", {})  # looked up once nothing was measured any more
         plain = [p for p in points if p.keep_warm == "none"]
         bad = [p for p in plain if p.status != OK]
         status = INVALID if plain and len(bad) == len(plain) else OK
@@ -224,9 +244,12 @@ class PolicyBench:
             device_memory_bytes=_whole(facts.get("device_memory_bytes")),
             launches_per_step=facts.get("launches_per_step"),
             resident_bytes=_whole(worker.report.get("max_rss_bytes")),
-            notes=tuple(worker.report.get("notes", ())),
+            notes=(*worker.report.get("notes", ()), *self._truth_notes()),
             points=tuple(points),
         )
+
+    def _truth_notes(self) -> tuple[str, ...]:
+        return () if self._truth["compared"] else (f"outputs not compared: {self._truth['reason']}",)
 
     def _facts(self, label: str) -> dict[str, Any]:
         """The backend's facts after its newest block; empty when none came so far."""
@@ -245,6 +268,9 @@ class PolicyBench:
         """Ends every worker."""
         for worker in self._workers.values():
             worker.close()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+            self._scratch = None
 
 
 def _with_device(block: Block, use: DeviceUse) -> Block:
