@@ -80,7 +80,7 @@ def check_outputs(
         if each is not None:
             each()
     runner.reset()
-    r = RELATIVE["recurrent" if _remembers(runner.spec) else "stateless"] if relative is None else relative
+    r = RELATIVE["recurrent" if remembers(runner.spec) else "stateless"] if relative is None else relative
     differences = (compare(i, collected[i], expected[i], r) for i in sorted(expected))
     return next((d for d in differences if d is not None), reason)
 
@@ -149,5 +149,6 @@ def _not_finite(outputs: Any, step: int) -> str | None:
     return None
 
 
-def _remembers(spec: PolicySpec) -> bool:
+def remembers(spec: PolicySpec) -> bool:
+    """True for a policy with state, as far as its loader found."""
     return any(not part.endswith("none found") for part in spec.state_note.split("; "))

@@ -30,6 +30,7 @@ from robot_perf.specs import LoopSpec, to_json
 
 _LOOK_S = 0.02
 _GRACE_S = 5.0
+_EXAMINE_S = 20.0  # a profiler's start takes seconds
 
 Look = Callable[[StepMap], None]
 
@@ -199,6 +200,10 @@ class BlockWorker:
                 self._process.stdin.close()
             except BrokenPipeError:
                 pass  # it had ended before
+        gone = kill or self.refusal is not None or self._replies < 0
+        message = None if gone else self._read(time.monotonic() + _EXAMINE_S)
+        if message is not None and message.get("event") == "examined":
+            self.report["examined"] = message["facts"]
         if kill or not self._wait(_GRACE_S):
             self._process.terminate()
             if not self._wait(_GRACE_S):

@@ -63,6 +63,8 @@ def main(order_path: str, reply_fd: int) -> int:
             reply(event="done", max_rss_bytes=parts.peak_resident_bytes())
             if stop[0]:
                 break
+        parts.examined(runner, report)
+        reply(event="examined", facts=report["backend_facts"])
     finally:
         runner.close()
     return 0

@@ -35,6 +35,7 @@ def main(order_path: str) -> int:
     stepmap[Word.WORKER_PID] = os.getpid()
     stepmap[Word.WORKER_BORN] = process_born(os.getpid())
     report: dict[str, Any] = {"invalid": [], "notes": [], "cold_start": {"process_ns": _ENTERED_NS - order.spawned_ns}}
+    parts.tell_loading(stepmap, report)
     try:
         return _measure(order, stepmap, report, stop)
     except RobotPerfError as error:
@@ -69,6 +70,7 @@ def _measure(order: WorkOrder, stepmap: StepMap, report: dict[str, Any], stop: l
         if order.hold:
             _wait_for_the_others(stepmap, stop)
         Session(order, stepmap, report, runner, observations, clock, stop).run()
+        parts.examined(runner, report)
     finally:
         runner.close()
     report["max_rss_bytes"] = parts.peak_resident_bytes()

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import backends
+from robot_perf.backends import progress
 from robot_perf.backends.protocol import Runner
 from robot_perf.errors import ExitCode, RobotPerfError, UsageError
 from robot_perf.measure.clock import MonotonicClock, timer_granularity_ns
@@ -20,6 +21,20 @@ from robot_perf.run.stepmap import Phase, StepMap, Word
 from robot_perf.specs import LoopSpec
 
 _PR_SET_PDEATHSIG = 1
+_TELL_S = 0.25
+
+
+def tell_loading(stepmap: StepMap, report: dict[str, Any]) -> None:
+    """What a long load is doing goes into the report while the policy loads, at most four times a second."""
+    last = [0.0]
+
+    def heard(what: str, fraction: float | None) -> None:
+        now = time.monotonic()
+        if stepmap[Word.PHASE] <= Phase.LOADING and (now - last[0] >= _TELL_S or fraction is None):
+            last[0] = now
+            stepmap.write_report(report | {"loading": {"what": what, "fraction": fraction}})
+
+    progress.listen(heard)
 
 
 def load_runner(order: WorkOrder, report: dict[str, Any], entered_ns: int) -> Runner:
@@ -35,6 +50,13 @@ def load_runner(order: WorkOrder, report: dict[str, Any], entered_ns: int) -> Ru
         "load_ns": loaded - imported,
     }
     return runner
+
+
+def examined(runner: Runner, report: dict[str, Any]) -> None:
+    """Adds to the backend's facts what a runner looks up only once nothing is measured any more (launches per step)."""
+    examine: Any = getattr(runner, "examine", None)
+    if examine is not None and "backend_facts" in report:
+        report["backend_facts"] |= dict(examine())
 
 
 def timer_granularity(loop: LoopSpec, stop: list[bool]) -> int | None:

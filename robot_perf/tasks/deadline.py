@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -22,6 +23,7 @@ from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
 from robot_perf.stats.plan import plan_steps
+from robot_perf.tasks.reference import with_reference
 from robot_perf.units import period_ns
 
 MAX_STEPS = 200_000_000
@@ -258,17 +260,19 @@ def measure_deadline(
         hold=ready is not None,
     )
     output = prepared.output
-    plan = Plan(
-        order=order,
-        conditions=conditions,
-        python=request.python.get(prepared.backend, sys.executable),
-        disk_copy=output.with_suffix(".map"),
-        flush_s=request.flush_s,
-        hang_s=request.hang_s,
-        ready=ready,
-        stop=stop,
-    )
-    return measure(plan, on_progress)
+    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
+        order, reference = with_reference(order, Path(folder), request.python)
+        plan = Plan(
+            order=order,
+            conditions=conditions | {"truth": reference.conditions()},
+            python=request.python.get(prepared.backend, sys.executable),
+            disk_copy=output.with_suffix(".map"),
+            flush_s=request.flush_s,
+            hang_s=request.hang_s,
+            ready=ready,
+            stop=stop,
+        )
+        return measure(plan, on_progress)
 
 
 def with_rate(request: DeadlineRequest, rate_hz: str) -> DeadlineRequest:
