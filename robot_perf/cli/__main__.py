@@ -74,6 +74,9 @@ def _root(
 
 def main(argv: list[str] | None = None) -> Any:
     """Entry point of the console script."""
+    from robot_perf.cli.show import tolerate_narrow_encoding
+
+    tolerate_narrow_encoding()
     try:
         root(args=argv, prog_name="robot-perf")
     except RobotPerfError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,7 @@ from robot_perf.errors import ExitCode, UsageError
 from robot_perf.units import parse_duration_ns
 
 if TYPE_CHECKING:
+    from robot_perf.run.model import Run
     from robot_perf.tasks.deadline import DeadlineRequest
 
 RUNNING = "The run"
@@ -209,7 +211,8 @@ def _measure(
 ) -> int:
     from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
-    from robot_perf.cli.progress import Watcher, console
+    from robot_perf.cli.progress import Watcher
+    from robot_perf.cli.show import report_width, show
     from robot_perf.render import text
     from robot_perf.tasks.deadline import prepare, run_deadline
 
@@ -229,15 +232,25 @@ def _measure(
     elif quiet:
         typer.echo(text.verdict_line(verdict))
     else:
-        console().print(text.result_text(run, summarize(run), verdict, saved=path), soft_wrap=True)
+        show(text.result_text(run, summarize(run), verdict, width=report_width(), saved=path))
     if github:
-        from robot_perf.render.github import annotations
-
-        typer.echo(annotations([(path.name, run)], inconclusive_is=inconclusive_is), err=as_json)
+        tell_github(path.name, run, inconclusive_is, to_stderr=as_json)
     code = verdict.exit_code
     if code == ExitCode.INCONCLUSIVE and inconclusive_is is not None:
         code = ExitCode.PASS if inconclusive_is == "pass" else ExitCode.FAIL
     return int(code)
+
+
+def tell_github(name: str, run: Run, inconclusive_is: str | None, *, to_stderr: bool) -> None:
+    """Annotations on the log, and the report on the job's summary page where GitHub Actions offers one."""
+    from robot_perf.render.github import annotations
+    from robot_perf.render.markdown import step_summary
+
+    typer.echo(annotations([(name, run)], inconclusive_is=inconclusive_is), err=to_stderr)
+    page = os.environ.get("GITHUB_STEP_SUMMARY")
+    if page:
+        with Path(page).open("a", encoding="utf-8") as file:
+            file.write(step_summary([(name, run)]))
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

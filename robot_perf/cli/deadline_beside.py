@@ -75,7 +75,7 @@ def _show(
     from robot_perf.analyze.soak import soak_of
     from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
-    from robot_perf.cli.progress import console
+    from robot_perf.cli.show import report_width, show
     from robot_perf.render import text
     from robot_perf.render.soak import soak_text
 
@@ -95,7 +95,7 @@ def _show(
         if quiet:
             typer.echo(text.verdict_line(verdict))
             continue
-        console().print(text.result_text(run, summarize(run), verdict, saved=path), soft_wrap=True)
+        show(text.result_text(run, summarize(run), verdict, width=report_width(), saved=path))
         if (soak := soak_of(run)) is not None:
             typer.echo("\n" + soak_text(soak))
         typer.echo("")

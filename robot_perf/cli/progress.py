@@ -6,22 +6,14 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from robot_perf.cli.show import report_width, show
 from robot_perf.units import format_duration, format_ms
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from robot_perf.run.stepmap import StepMap
     from robot_perf.tasks.live import Live
 
 _LOOK_S = 0.5
-
-
-def console() -> Console:
-    """stdout: colour on a terminal that wants it (NO_COLOR is obeyed), plain text elsewhere."""
-    from rich.console import Console
-
-    return Console(highlight=False, emoji=False, markup=False)
 
 
 class Watcher:
@@ -78,8 +70,9 @@ class Watcher:
             host=request.get("host", {}),
             facts=report.get("backend_facts"),
             doctor_notes=self._remarks,
+            width=report_width(),
         )
-        console().print(join([*lines, ""]), soft_wrap=True)
+        show(join([*lines, ""]))
 
     def _draw(self, stepmap: StepMap) -> None:
         if self._bar is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +17,7 @@ KEY = b"robot_perf.run"
 
 def save(run: Run, path: Path, *, force: bool = False) -> Path:
     """Writes the Run beside its final name, then renames: a reader never sees half a file. Returns the path."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = _pyarrow()
     if path.exists() and not force:
         raise UsageError(f"{path} exists", do="Choose another name with -o or add --force.")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -33,11 +32,23 @@ def save(run: Run, path: Path, *, force: bool = False) -> Path:
     return path
 
 
+def _pyarrow() -> tuple[Any, Any]:
+    """pyarrow and its parquet module. A build that refuses this numpy (pyarrow 25 beside numpy 1) says so at import."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise RunFileError(
+            "Run files can't be read or written: pyarrow does not import",
+            do="On JetPack 6 install with: pip install -c constraints-jetson.txt -e .",
+            detail=str(error),
+        ) from None
+    return pa, pq
+
+
 def load(path: Path) -> Run:
     """A saved Run. Raises RunFileError with what is wrong: absent, not Parquet, not ours, damaged, another schema."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+    pa, pq = _pyarrow()
     if not path.is_file():
         raise RunFileError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
     try:

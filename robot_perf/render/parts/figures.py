@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from robot_perf.render.parts.curves import MOST_SINGLE, Curves, curves_of
 from robot_perf.run.model import Run
 from robot_perf.units import MS, US, format_count
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 __all__ = ["figures_of"]
 
@@ -34,6 +36,8 @@ def figures_of(run: Run) -> list[tuple[str, str, go.Figure]]:
 
 
 def _distribution(c: Curves, deadline_ns: int, unit: int, name: str) -> tuple[str, str, go.Figure]:
+    import plotly.graph_objects as go
+
     x = np.repeat(c.edges / unit, 2)
     y = np.concatenate(([0], np.repeat(c.counts, 2), [0])).astype(np.float64)
     y[y == 0] = 0.5  # the axis is logarithmic: an empty bin lies below one step
@@ -52,6 +56,8 @@ def _distribution(c: Curves, deadline_ns: int, unit: int, name: str) -> tuple[st
 def _percentiles(
     c: Curves, deadline_ns: int, allowed: float | None, unit: int, name: str
 ) -> tuple[str, str, go.Figure]:
+    import plotly.graph_objects as go
+
     known = np.where(np.isnan(c.high), float(c.largest or 0), c.high)
     figure = go.Figure()
     figure.add_scatter(
@@ -89,6 +95,8 @@ def _percentiles(
 
 
 def _timeline(c: Curves, deadline_ns: int, unit: int, name: str) -> tuple[str, str, go.Figure]:
+    import plotly.graph_objects as go
+
     figure = go.Figure()
     if c.on_time_thinned:
         line = {"color": _ON_TIME, "width": 0.5}
@@ -149,6 +157,8 @@ def _marks(
     symbol: str = "circle",
     yaxis: str = "y",
 ) -> None:
+    import plotly.graph_objects as go
+
     kind = go.Scattergl if len(x) > _WEBGL_FROM else go.Scatter
     marker = {
         "size": size,
