@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -12,15 +11,10 @@ from robot_perf.errors import UsageError
 T = TypeVar("T")
 
 
-@cache
-def _adapter(cls: Any) -> TypeAdapter[Any]:
-    return TypeAdapter(cls)
-
-
 def validated(cls: type[T], data: Any, *, source: str) -> T:
     """`data` as `cls`, or one UsageError that names `source`, the field, what was got and what is allowed."""
     try:
-        value: T = _adapter(cls).validate_python(data)
+        value: T = TypeAdapter(cls).validate_python(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(p) for p in first["loc"]) or "top level"
