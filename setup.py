@@ -68,6 +68,7 @@ EXTRAS["test"] = [
     *EXTRAS["onnx"],
     *EXTRAS["torch"],
     *EXTRAS["report"],
+    *EXTRAS["ros"],
 ]
 EXTRAS["dev"] = [
     "ruff",
@@ -118,7 +119,14 @@ setup(
         "pyarrow>=14",
     ],
     extras_require=EXTRAS,
-    entry_points={"console_scripts": ["robot-perf = robot_perf.cli.__main__:main"]},
+    entry_points={
+        "console_scripts": [
+            "robot-perf = robot_perf.cli.__main__:main",
+            "policy_node = robot_perf.nodes.policy_node:main",
+            "monitor_node = robot_perf.nodes.monitor_node:main",
+            "observation_node = robot_perf.nodes.observation_node:main",
+        ]
+    },
     classifiers=[
         "License :: OSI Approved :: Apache Software License",
         "Operating System :: POSIX :: Linux",
