@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,8 @@ from robot_perf.units import period_ns
 
 _USAGE = int(ExitCode.USAGE)
 _SEVERAL = 2
-_WARMUP_FIRST, _WARMUP_LATER = 200, 60
+_WARMUP = 60  # calls of a block's warm-up at most: its worker is loaded and has run before
+_PRIMED = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,10 @@ class PolicyBench:
         self._reference, self._truth = made.path, made.conditions()
 
     def load(self) -> None:
-        """Waits until every worker has loaded or has said why not; starts them one after another unless they all run."""
+        """Waits until every worker has loaded or has said why not, and has made its first calls.
+
+        One after another, unless all were started at once: then their first calls, which may compile, run side by side too.
+        """
         for (label, spin_sync), worker in self._workers.items():
             if not self.request.together:
                 worker.start()
@@ -120,10 +125,31 @@ class PolicyBench:
                         f"--keep-warm spin-sync: backend {label} waits for no device, or not by choice"
                     )
             elif not spin_sync:
-                self._refused[label] = (
-                    REFUSED if refusal.exit_code == _USAGE else INVALID,
-                    refusal.reason,
-                )
+                self._refuse(label, refusal)
+            if not self.request.together:
+                self._prime(label, spin_sync)
+        if self.request.together:
+            with ThreadPoolExecutor(max_workers=max(1, len(self._workers))) as pool:
+                list(pool.map(lambda key: self._prime(*key), self._workers))
+
+    def _refuse(self, label: str, refusal: Refusal) -> None:
+        self._refused[label] = (REFUSED if refusal.exit_code == _USAGE else INVALID, refusal.reason)
+
+    def _prime(self, label: str, spin_sync: bool) -> None:
+        """The first calls of a worker, back to back: what a robot's first steps cost, and what compiles. Part of no point."""
+        worker = self._workers[label, spin_sync]
+        if worker.refusal is not None:
+            return
+        loop = LoopSpec(period_ns=0, deadline_ns=0, steps=_PRIMED, warmup_min=3, warmup_max=_PRIMED)
+        try:
+            run = worker.run(loop, self._conditions(PointKey(label, TIGHT), loop, -1))
+        except RobotPerfError as error:
+            worker.refusal = Refusal(one_line(error), int(error.exit_code))
+        else:
+            if not spin_sync:
+                self._first_calls[label] = _first_calls(run)
+        if worker.refusal is not None and not spin_sync:
+            self._refuse(label, worker.refusal)
 
     def _sync_variants(self) -> list[bool]:
         """Polling for the device is settled when a backend loads: it needs a worker of its own."""
@@ -134,7 +160,7 @@ class PolicyBench:
             map_path="",
             policy=self.spec,
             backend=target.name,
-            loop=self._loop(TIGHT, "none", first=True),
+            loop=self._loop(TIGHT, "none"),
             options=options,
             observations=str(self.request.observations) if self.request.observations else None,
             cast=self.request.cast,
@@ -142,14 +168,14 @@ class PolicyBench:
             reference=self._reference,
         )
 
-    def _loop(self, rate: str, keep_warm: str, *, first: bool) -> LoopSpec:
+    def _loop(self, rate: str, keep_warm: str) -> LoopSpec:
         period = 0 if rate == TIGHT else period_ns(rate)
         steps = -(-self.request.steps_at(rate) // self.request.blocks)
         return LoopSpec(
             period_ns=period,
             deadline_ns=period,
             steps=steps,
-            warmup_max=_WARMUP_FIRST if first else _WARMUP_LATER,
+            warmup_max=_WARMUP,
             keep_warm=loop_part(keep_warm),
         )
 
@@ -174,13 +200,12 @@ class PolicyBench:
             found.status = REFUSED if worker.refusal.exit_code == _USAGE else INVALID
             return
         watch = DeviceWatch(self._meter, self._meter_reason)
-        loop = self._loop(key.rate, key.keep_warm, first=key.label not in self._first_calls)
+        loop = self._loop(key.rate, key.keep_warm)
         try:
             run = worker.run(loop, self._conditions(key, loop, order), watch.look)
         except RobotPerfError as error:
             found.refused = one_line(error)
             return
-        self._first_calls.setdefault(key.label, _first_calls(run))
         use = watch.use()
         file = self._save(run, key, order)
         found.runs.append(run)
