@@ -30,6 +30,7 @@ from robot_perf.specs import LoopSpec, to_json
 
 _LOOK_S = 0.02
 _GRACE_S = 5.0
+_FIRST_CALL_S = 300.0
 _EXAMINE_S = 20.0  # a profiler's start takes seconds
 
 Look = Callable[[StepMap], None]
@@ -140,8 +141,11 @@ class BlockWorker:
                 return f"stopped: {hung}"
 
     def _hung(self, stepmap: StepMap, loop: LoopSpec) -> str | None:
-        row = stepmap.row_in_flight() if stepmap[Word.PHASE] in (Phase.WARMUP, Phase.RUNNING) else None
-        limit_ns = max(int(self.hang_s * 1e9), 20 * loop.period_ns)
+        phase = stepmap[Word.PHASE]
+        row = stepmap.row_in_flight() if phase in (Phase.WARMUP, Phase.RUNNING) else None
+        # the first call may compile for minutes; the window has no such excuse
+        patience_s = max(self.hang_s, _FIRST_CALL_S) if phase == Phase.WARMUP else self.hang_s
+        limit_ns = max(int(patience_s * 1e9), 20 * loop.period_ns)
         if row is None or time.monotonic_ns() - row["start_ns"] <= limit_ns:
             return None
         return f"the policy hung: a step had not returned after {limit_ns / 1e9:.0f} s"
