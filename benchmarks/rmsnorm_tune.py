@@ -11,6 +11,8 @@ launch, cache hints, weight load, packed registers) of the two best. Writes DIR/
 from __future__ import annotations
 
 import argparse
+import functools
+import itertools
 import json
 import math
 import statistics
@@ -71,7 +73,7 @@ def structures(m: int, d: int) -> list[Launch]:
     """Launches that differ in how the row is laid over threads and blocks."""
     found = []
     block = pow2(d)
-    base = {"pdl": 1, "policy": 1}
+    base = {"pdl": 1, "policy": 0}
     if d <= 32768:
         for rows in (1, 2, 4, 8, 16, 32):
             if rows > max(1, m) or (rows > 1 and rows * block > 16384):
@@ -88,20 +90,47 @@ def structures(m: int, d: int) -> list[Launch]:
                 each = pow2(math.ceil(d / ctas)) / (32 * warps)
                 if 8 <= each <= 32 and (ctas == 1 or d / ctas >= 1024) and (ctas < 16 or m <= 16):
                     found.append(Launch("split", warps, ctas=ctas, **base))
-    if d >= 32768:
-        for width in (4096, 8192, 16384):
-            for warps in (8, 16, 32):
-                if 8 <= width / (32 * warps) <= 32:
-                    found.append(Launch("loop", warps, block=width, **base))
+    if d >= 8192:
+        found += loops(d, base)
     return found
+
+
+def loops(d: int, base: dict) -> list[Launch]:
+    """Two-pass launches: chunks, warps, blocks per row, and a register cap that lets two blocks of 1024 threads share an SM."""
+    found = []
+    for ctas in (1, 2, 4, 8):
+        for width, warps in itertools.product((4096, 8192, 16384), (8, 16, 32)):
+            if 8 <= width / (32 * warps) <= 16 and d / ctas >= max(width, 8192):
+                found += [
+                    Launch("loop", warps, block=width, ctas=ctas, registers=r, **base)
+                    for r in ((0, 32) if warps == 32 else (0,))
+                ]
+    return found
+
+
+def refined(report: Path, m: int, d: int, margin: float) -> list[Launch]:
+    """The structures of an earlier report within `margin` of its best at this shape, in either op, and every two-pass one."""
+    found = structures(m, d)
+    keep = set()
+    for point in json.loads(report.read_text())["points"]:
+        if (point["m"], point["d"]) == (m, d):
+            timed = [e for e in point["found"] if "us" in e]
+            best = min(e["us"] for e in timed)
+            keep |= {shape_of(Launch(**e["launch"])) for e in timed if e["us"] <= margin * best}
+    return [x for x in found if not keep or shape_of(x) in keep or (x.kernel == "loop" and m > 16)]
+
+
+def shape_of(launch: Launch) -> tuple:
+    """What decides the order of a row's sum."""
+    return launch.kernel, launch.warps, launch.block, launch.rows, launch.ctas
 
 
 def switches(launch: Launch) -> list[Launch]:
     """The same structure with one switch changed."""
     if launch.kernel == "loop":
-        return [replace(launch, pdl=0), replace(launch, pdl=2), replace(launch, reverse=False)]
-    changed = [replace(launch, pdl=p) for p in (0, 2)] + [replace(launch, policy=p) for p in (0, 2, 3)]
-    return [*changed, replace(launch, weight_early=not launch.weight_early), replace(launch, pack16=not launch.pack16)]
+        return [replace(launch, pdl=0), replace(launch, policy=1), replace(launch, reverse=False)]
+    changed = [replace(launch, pdl=0), replace(launch, pdl=2), replace(launch, policy=1), replace(launch, policy=2)]
+    return [*changed, replace(launch, weight_early=not launch.weight_early)]
 
 
 def compile_one(variant: Variant, chip: int) -> str:
@@ -279,11 +308,18 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=240.0)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--only", choices=("headline", "all"), default="all")
+    parser.add_argument("--refine", type=Path, help="an earlier tune.json: time only what came near its best")
+    parser.add_argument("--margin", type=float, default=1.12)
     options = parser.parse_args()
     begin = time.monotonic()
     facts = device_facts(0)
     big = [(min(2**17, pow2(2**25 // d)), d) for d in WIDTHS]
     table = [(m, d) for d in WIDTHS for m in (1, 8, 64, 300, 1024)] + big
+
+    @functools.cache
+    def candidates(m: int, d: int) -> list[Launch]:
+        return refined(options.refine, m, d, options.margin) if options.refine else structures(m, d)
+
     shapes = [*HEADLINE, *(s for s in table if s not in HEADLINE)] if options.only == "all" else HEADLINE
     report = {
         "device": torch.cuda.get_device_name(),
@@ -298,7 +334,7 @@ def main() -> None:
         jobs = {}
         for m, d in shapes:
             for fused in (False, True):
-                for launch in structures(m, d):
+                for launch in candidates(m, d):
                     variant = variant_of(launch, d, fused)
                     if variant not in jobs:
                         jobs[variant] = pool.submit(compile_one, variant, facts.capability)
@@ -306,7 +342,7 @@ def main() -> None:
 
         def study(m: int, d: int, second: bool) -> None:
             for fused in (False, True):
-                first = structures(m, d)
+                first = candidates(m, d)
                 for launch in first:
                     jobs[variant_of(launch, d, fused)].result()
                 point = Point(m, d, fused, facts.l2_bytes)
@@ -348,22 +384,18 @@ def main() -> None:
 
 
 def short(launch: dict) -> str:
-    parts = [launch["kernel"], f"w{launch['warps']}"]
-    parts += (
-        [f"r{launch['rows']}"]
-        if launch["kernel"] == "row"
-        else [f"c{launch['ctas']}"]
-        if launch["kernel"] == "split"
-        else [f"b{launch['block']}"]
-    )
-    return " ".join(
-        [
-            *parts,
-            f"pdl{launch['pdl']} p{launch['policy']}",
-            "we" if launch["weight_early"] else "wl",
-            "k16" if launch["pack16"] else "",
-        ]
-    )
+    where = {
+        "row": f"r{launch['rows']}",
+        "split": f"c{launch['ctas']}",
+        "loop": f"c{launch['ctas']} b{launch['block']} m{launch['registers']}{'' if launch['reverse'] else ' forward'}",
+    }
+    parts = [
+        launch["kernel"],
+        f"w{launch['warps']}",
+        where[launch["kernel"]],
+        f"pdl{launch['pdl']} p{launch['policy']}",
+    ]
+    return " ".join([*parts, "" if launch["weight_early"] else "late", "k16" if launch["pack16"] else ""]).strip()
 
 
 if __name__ == "__main__":

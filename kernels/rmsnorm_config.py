@@ -8,18 +8,18 @@ A static table is safe inside CUDA-graph capture and gives the same bits in ever
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from robot_perf.errors import UsageError
+from robot_perf.kernels.rmsnorm_table import H200, Cell
 
 __all__ = ["MAX_D", "DeviceFacts", "Launch", "choose", "device_facts", "table_entries"]
 
 MAX_D = (
     2**24
 )  # int32 column offsets would allow 2^31; nobody has a row of more than 16 M elements and no test covers one
-ROW_BYTES = 65536  # a whole row in one block's registers: 32768 elements of 16 bit, 16384 of FP32
 MEASURED = "measured on H200"
 ESTIMATE = "estimate"
 
@@ -62,7 +62,7 @@ class Launch:
     weight_early: bool = True  # load the weight before the reduction
     pack16: bool = False  # keep the row in 16-bit registers across the reduction
     pdl: int = 0  # 0 off, 1 trigger then wait, 2 wait then trigger
-    policy: int = 1  # index into POLICIES
+    policy: int = 0  # index into POLICIES
     reverse: bool = True  # loop: second pass backwards
     registers: int = 0  # at most this many per thread, so that more blocks fit an SM; 0 leaves it to the compiler
     basis: str = ESTIMATE
@@ -72,7 +72,7 @@ class Launch:
         return -(-m // self.rows)
 
 
-# (x and residual, weight): cache hints. x is read once; the weight is read by every program.
+# (x and residual, weight): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB, and no other hint gains anything.
 POLICIES: tuple[tuple[str, str], ...] = (
     ("", ""),
     ("evict_first", "evict_last"),
@@ -80,29 +80,34 @@ POLICIES: tuple[tuple[str, str], ...] = (
     ("evict_first", ""),
 )
 
-# Regimes by rows: up to FEW rows one program (or cluster) per row leaves most of the chip idle; from 4 rows per SM on, the
-# memory is the bound.
+# Up to FEW rows one program or cluster per row leaves most of the chip idle.
 FEW = 16
 
-# d at most -> (few, some, many), each (rows, warps). Starting values for any GPU.
+# Bytes per row (as 16-bit elements) at most -> (few, at most one per SM, more, many), each (rows, warps). Estimates for GPUs
+# that nobody has tuned for; above the last width the loop kernel.
 _ESTIMATE: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
-    (256, ((1, 1), (4, 2), (16, 4))),
-    (384, ((1, 2), (4, 4), (16, 4))),
-    (512, ((1, 2), (4, 4), (8, 4))),
-    (1024, ((1, 4), (2, 4), (4, 4))),
-    (2048, ((1, 8), (1, 4), (2, 8))),
-    (4096, ((1, 16), (1, 8), (1, 8))),
-    (8192, ((1, 32), (1, 16), (1, 16))),
-    (16384, ((1, 32), (1, 16), (1, 16))),
-    (32768, ((1, 32), (1, 32), (1, 32))),
+    (256, ((1, 1), (1, 1), (4, 2), (16, 4))),
+    (512, ((1, 2), (1, 2), (4, 4), (8, 4))),
+    (1024, ((1, 4), (1, 4), (2, 4), (4, 4))),
+    (2048, ((1, 8), (1, 4), (1, 4), (2, 8))),
+    (4096, ((1, 16), (1, 8), (1, 8), (1, 8))),
+    (8192, ((1, 32), (1, 16), (1, 16), (1, 16))),
+    (16384, ((1, 32), (1, 16), (1, 16), (1, 16))),
 )
 
 
-def regime(m: int | None, facts: DeviceFacts) -> int:
-    """0 few, 1 some, 2 many rows; None (unknown or not to matter) is `some`."""
+def regime(m: int | None, row_bytes: int, facts: DeviceFacts) -> int:
+    """0 few rows, 1 at most one per SM, 2 more, 3 so many that the memory is the bound; None (not to matter) is 2.
+
+    The memory is the bound from four rows per SM and a sixteenth of the L2 on (on the H200 about 4 MB: below, a launch is timed).
+    """
     if m is None:
+        return 2
+    if m <= FEW:
+        return 0
+    if m <= facts.sm_count:
         return 1
-    return 0 if m <= FEW else 1 if m < 4 * facts.sm_count else 2
+    return 3 if m >= 4 * facts.sm_count and m * row_bytes >= facts.l2_bytes // 16 else 2
 
 
 @lru_cache(maxsize=4096)
@@ -113,22 +118,39 @@ def choose(m: int | None, d: int, itemsize: int, facts: DeviceFacts, *, vector: 
     """
     if d > MAX_D:
         raise UsageError(f"rms_norm: d is {d}", why=f"Supported: 1 to {MAX_D} elements per row.")
-    if d * itemsize > ROW_BYTES:
-        return _wide(d, itemsize, facts)
-    rows, warps = next(entry[1] for entry in _ESTIMATE if d <= entry[0])[regime(m, facts)]
-    if itemsize == 4:
-        warps = min(32, 2 * warps)
-    launch = Launch("row", warps, block=_pow2(d), rows=rows)
-    if not facts.capability:
-        return launch
-    return replace(launch, pdl=int(facts.dependent_launch), weight_early=d * itemsize < ROW_BYTES)
+    cell = regime(m, d * itemsize, facts)
+    width = -(-d * itemsize // 2)  # in 16-bit elements: the table goes by bytes per row
+    if facts.clusters and vector and width <= H200[-1][0]:
+        measured = facts.capability == 90 and facts.sm_count == 132 and itemsize == 2
+        found = next(cells[cell] for bound, cells in H200 if width <= bound)
+        return _launch(found, d, itemsize, facts, MEASURED if measured else ESTIMATE)
+    wide = width > _ESTIMATE[-1][0] or (not vector and width > 8192)
+    if not wide:
+        rows, warps = next(cells[cell] for bound, cells in _ESTIMATE if width <= bound)
+        return _launch(("row", rows, warps), d, itemsize, facts, ESTIMATE)
+    return _launch(_loop(width, facts, vector), d, itemsize, facts, ESTIMATE)
 
 
-def _wide(d: int, itemsize: int, facts: DeviceFacts) -> Launch:
-    # Rows resident at once must fit half the L2, or the second pass reads the memory again.
-    resident = facts.sm_count * 2 * d * itemsize
-    warps = 16 if resident * 2 <= facts.l2_bytes else 32
-    return Launch("loop", warps, block=8192 // (itemsize // 2), pdl=int(facts.dependent_launch))
+def _loop(width: int, facts: DeviceFacts, vector: bool) -> Cell:
+    if facts.clusters and vector:
+        return ("loop", 8, 32, 8192, 0)
+    # Rows resident at once should fit half the L2, or the second pass reads the memory again: fewer, larger programs where the
+    # cache is small.
+    resident = facts.sm_count * 4 * width * 2
+    return ("loop", 1, 16 if vector and resident * 2 <= facts.l2_bytes else 32, 8192, 0)
+
+
+def _launch(cell: Cell, d: int, itemsize: int, facts: DeviceFacts, basis: str) -> Launch:
+    kernel, many, warps, *more = cell
+    pdl = int(facts.dependent_launch)
+    if kernel == "row":
+        return Launch("row", warps, block=_pow2(d), rows=many, pdl=pdl, basis=basis)
+    if facts.capability != 90 and many > 8:  # clusters of 16 are Hopper's and Blackwell's data-centre parts' alone
+        many, warps = 8, min(32, warps * many // 8)
+    if kernel == "split":
+        return Launch("split", warps, ctas=many, pdl=pdl, basis=basis)
+    chunk, registers = more
+    return Launch("loop", warps, block=chunk * 2 // itemsize, ctas=many, registers=registers, pdl=pdl, basis=basis)
 
 
 def _pow2(value: int) -> int:
@@ -145,7 +167,9 @@ def device_facts(index: int) -> DeviceFacts:
 
 
 def table_entries(facts: DeviceFacts) -> list[tuple[int | None, int, int, Launch]]:
-    """Every (m, d, itemsize, launch) the table can give for a representative shape of each cell; tests compile them all."""
-    widths = [d for bound, _ in _ESTIMATE for d in (bound, bound * 3 // 4)] + [49152, 65536, 131072]
-    counts = (1, FEW + 1, 4 * facts.sm_count, None)
-    return [(m, d, size, choose(m, d, size, facts)) for d in widths for size in (2, 4) for m in counts]
+    """(m, d, itemsize, launch) for a shape of every cell, at its widest and at a width that needs masks; tests compile them."""
+    bounds = [bound for bound, _ in (H200 if facts.clusters else _ESTIMATE)]
+    widths = [*bounds, *(bound // 8 * 7 // 8 * 8 for bound in bounds if bound >= 256), 49152, 2**18]
+    counts = (1, facts.sm_count, facts.sm_count + 1, 2**20, None)
+    found = [(m, d, 2, choose(m, d, 2, facts)) for d in widths for m in counts]
+    return found + [(m, d // 2, 4, choose(m, d // 2, 4, facts)) for d in widths for m in counts]

@@ -54,7 +54,7 @@ class Variant:
 
 def interpreting() -> bool:
     """True where TRITON_INTERPRET=1 was set when the kernels were imported: they run on CPU tensors, slowly."""
-    return rmsnorm_triton.HAVE_TRITON and type(rmsnorm_triton.row).__name__ == "InterpretedFunction"
+    return rmsnorm_triton.HAVE_TRITON and type(rmsnorm_triton.rms_norm_row).__name__ == "InterpretedFunction"
 
 
 def direct() -> bool:
@@ -108,7 +108,7 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     import triton
     from triton.compiler import ASTSource
 
-    kernel = getattr(rmsnorm_triton, variant.launch.kernel)
+    kernel = getattr(rmsnorm_triton, f"rms_norm_{variant.launch.kernel}")
     fixed = constants(variant)
     weight = variant.weight or variant.x
     types = {"x": variant.x, "r": variant.x, "w": weight, "y": variant.x, "s": variant.x}
@@ -221,7 +221,7 @@ def launch_jit(
     variant: Variant, tensors: Sequence[Any], m: int, strides: Sequence[int], eps_bits: int, offset_bits: int
 ) -> None:
     """Queues the variant through `kernel[grid](...)`: the interpreter's way and that of untested Triton releases."""
-    kernel = getattr(rmsnorm_triton, variant.launch.kernel)
+    kernel = getattr(rmsnorm_triton, f"rms_norm_{variant.launch.kernel}")
     x = tensors[0]
     filled = [x if tensor is None else tensor for tensor in tensors]
     options: dict[str, Any] = {} if interpreting() else {"num_warps": variant.launch.warps}

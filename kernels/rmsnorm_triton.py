@@ -25,7 +25,7 @@ try:
 except ImportError:  # `rmsnorm_launch` says so to people; here the names only have to resolve
     triton = None
 
-__all__ = ["HAVE_TRITON", "block_sum_asm", "cluster_sum_asm", "loop", "row", "split"]
+__all__ = ["HAVE_TRITON", "block_sum_asm", "cluster_sum_asm", "rms_norm_loop", "rms_norm_row", "rms_norm_split"]
 
 HAVE_TRITON = triton is not None
 
@@ -98,7 +98,7 @@ def _packed(v, PACK16: tl.constexpr):
 
 
 @_jit
-def row(
+def rms_norm_row(
     x,
     r,
     w,
@@ -160,7 +160,7 @@ def row(
 
 
 @_jit
-def split(
+def rms_norm_split(
     x,
     r,
     w,
@@ -246,7 +246,7 @@ def split(
 
 
 @_jit
-def loop(
+def rms_norm_loop(
     x,
     r,
     w,

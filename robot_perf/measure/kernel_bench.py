@@ -111,7 +111,12 @@ def run_bench(
     """
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="robot-perf-bench-") as folder:
-        environment = {**os.environ, "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor"), "PYTHONUNBUFFERED": "1"}
+        environment = {
+            **os.environ,
+            "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor"),
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # the processes here are the parallelism
+            "PYTHONUNBUFFERED": "1",
+        }
         compile_s = _precompile(request, environment, say) if request.precompile else {}
         workers = {name: _Process(name, environment) for name in (*request.providers, COPY)}
         meter, why_no_meter = open_meter("cuda:0")

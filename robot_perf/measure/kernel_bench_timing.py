@@ -89,15 +89,18 @@ def graph_nodes(graph: Graph) -> dict[str, int] | None:
     except ImportError:
         return None
     raw = runtime.cudaGraph_t(init_value=graph.raw_cuda_graph())
-    status, _, count = runtime.cudaGraphGetNodes(raw)
-    if int(status) == 0 and count:
+    try:
+        _, _, count = runtime.cudaGraphGetNodes(raw)
         status, nodes, count = runtime.cudaGraphGetNodes(raw, count)
+        kinds = [runtime.cudaGraphNodeGetType(node)[1].name for node in nodes[:count]]
+    except (TypeError, ValueError, AttributeError):  # cuda-python changed this call's shape between its major versions
+        return None
     if int(status) != 0:
         return None
     found: dict[str, int] = {}
-    for node in nodes[:count]:
-        kind = runtime.cudaGraphNodeGetType(node)[1].name.removeprefix("cudaGraphNodeType").lower()
-        found[kind] = found.get(kind, 0) + 1
+    for kind in kinds:
+        short = kind.removeprefix("cudaGraphNodeType").lower()
+        found[short] = found.get(short, 0) + 1
     return found
 
 

@@ -123,7 +123,10 @@ class Worker:
         report |= self._capture(point, make, inputs)
         self.call = lambda: make(inputs.x[0], inputs.r[0])
         if profile:
-            self._profile(point, report)
+            try:
+                self._profile(point, report)
+            except (RuntimeError, AttributeError) as error:  # a profiler that fails must not cost the point its times
+                report["profile_error"] = f"{type(error).__name__}: {str(error)[:200]}"
         return report
 
     def _setup_copy(self, point: Point, inputs: _Inputs) -> dict[str, Any]:

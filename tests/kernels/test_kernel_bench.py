@@ -14,7 +14,6 @@ import torch
 from robot_perf.errors import BackendUnavailableError, UsageError
 from robot_perf.measure import (
     kernel_bench,
-    kernel_bench_check,
     kernel_bench_copy,
     kernel_bench_timing,
     kernel_bench_worker,
@@ -108,7 +107,7 @@ def test_compiling_ahead_is_reported_apart(stand_in):
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 def test_without_a_gpu_the_bench_says_so():
-    with pytest.raises(BackendUnavailableError, match="GPU|import"):
+    with pytest.raises(BackendUnavailableError, match=r"GPU|import"):
         run_bench(BenchRequest(HEADLINE[:1], (OURS,)), lambda line: None, lambda report: None)
 
 

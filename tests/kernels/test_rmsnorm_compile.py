@@ -158,7 +158,7 @@ def test_no_fp64_under_compile():
     before = set(_cached_ptx(triton))
     torch.compile(lambda t: rms_norm(t, w, 1.2345e-6), fullgraph=True)(x)
     new = [p for p in _cached_ptx(triton) if p not in before]
-    texts = [p.read_text() for p in new if "rms" in p.name or p.name in ("row.ptx", "loop.ptx", "split.ptx")]
+    texts = [p.read_text() for p in new if "rms" in p.name]
     assert texts, "the compiled graph's kernel left no PTX in Triton's cache"
     for text in texts:
         assert not re.search(r"\.f64\b", text)

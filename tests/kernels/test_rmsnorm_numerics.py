@@ -191,15 +191,10 @@ def test_batch_invariant_bits_do_not_depend_on_the_number_of_rows(device, d):
 
 
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one regime; thresholds matter on a GPU")
-@pytest.mark.parametrize("d", (256, 1000, 4096, 16384))
+@pytest.mark.parametrize("d", (256, 1000, 4096, 16384, 65536))
 def test_counts_on_both_sides_of_every_threshold(device, d):
     facts = rmsnorm_config.device_facts(0)
-    for m in (
-        rmsnorm_config.FEW,
-        rmsnorm_config.FEW + 1,
-        4 * facts.sm_count - 1,
-        4 * facts.sm_count,
-        4 * facts.sm_count + 1,
-    ):
+    sm = facts.sm_count
+    for m in (rmsnorm_config.FEW, rmsnorm_config.FEW + 1, sm, sm + 1, 4 * sm - 1, 4 * sm, 4 * sm + 1):
         x, w = rows_like((m, d), torch.bfloat16, device), weights(d, "same", torch.bfloat16, device)
         check(rms_norm(x, w), truth(x, w))
