@@ -15,7 +15,8 @@ from setuptools import find_packages, setup
 
 NAME = "robot_perf"
 VERSION = "0.1.0"
-HERE = os.path.dirname(os.path.abspath(__file__))
+# colcon --symlink-install runs a link of this file in a folder that has no README.md: follow it to the checkout.
+HERE = os.path.dirname(os.path.realpath(__file__))
 
 # Python 3.8 (JetPack 5) would otherwise fail much later, inside a wheel that has no build for it.
 if sys.version_info < (3, 10):
