@@ -9,23 +9,23 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
-from robot_perf.analyze.bench import block_figures, point_of, with_penalty
+from robot_perf.analyze.bench import block_figures
 from robot_perf.errors import ExitCode, RobotPerfError
 from robot_perf.measure.block_worker import BlockWorker, Refusal
 from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
 from robot_perf.measure.nvml import Meter
 from robot_perf.measure.order import WorkOrder
-from robot_perf.measure.watch_device import DeviceUse, DeviceWatch
+from robot_perf.measure.watch_device import DeviceWatch
 from robot_perf.run import parquet
-from robot_perf.run.bench_report import INVALID, OK, REFUSED, TIGHT, Block, Point, Row
+from robot_perf.run.bench_report import INVALID, REFUSED, TIGHT, Row
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
 from robot_perf.tasks.bench_request import BenchRequest, Target
+from robot_perf.tasks.bench_rows import Measured, PointKey, first_calls, row_of, with_device
 from robot_perf.tasks.reference import make_reference, needs_reference
 from robot_perf.units import period_ns
 
@@ -33,24 +33,6 @@ _USAGE = int(ExitCode.USAGE)
 _SEVERAL = 2
 _WARMUP = 60  # calls of a block's warm-up at most: its worker is loaded and has run before
 _PRIMED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class PointKey:
-    """Which figures a block belongs to."""
-
-    label: str
-    rate: str
-    keep_warm: str = "none"
-
-
-@dataclass
-class _Measured:
-    runs: list[Run] = field(default_factory=list)
-    blocks: list[Block] = field(default_factory=list)
-    uses: list[DeviceUse] = field(default_factory=list)
-    refused: str = ""
-    status: str = REFUSED  # of the point, where it was refused
 
 
 class PolicyBench:
@@ -71,7 +53,7 @@ class PolicyBench:
         self.request, self.name, self.spec, self.targets, self.folder = request, name, spec, targets, folder
         self._meter, self._meter_reason, self._host, self._say = meter, meter_reason, host, say
         self._workers: dict[tuple[str, bool], BlockWorker] = {}
-        self._measured: dict[PointKey, _Measured] = defaultdict(_Measured)
+        self._measured: dict[PointKey, Measured] = defaultdict(Measured)
         self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
         self._first_calls: dict[str, tuple[int, ...]] = {}
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -147,7 +129,7 @@ class PolicyBench:
             worker.refusal = Refusal(one_line(error), int(error.exit_code))
         else:
             if not spin_sync:
-                self._first_calls[label] = _first_calls(run)
+                self._first_calls[label] = first_calls(run)
         if worker.refusal is not None and not spin_sync:
             self._refuse(label, worker.refusal)
 
@@ -188,7 +170,7 @@ class PolicyBench:
             keys = [k for k in keys if k.label not in self._refused]
             for turn in range(self.request.blocks):
                 for key in keys if turn % 2 == 0 else reversed(keys):
-                    self._say(f"{self.name}: {_words(key)}, block {turn + 1} of {self.request.blocks}")
+                    self._say(f"{self.name}: {key}, block {turn + 1} of {self.request.blocks}")
                     self._block(key, order)
                     order += 1
 
@@ -210,7 +192,7 @@ class PolicyBench:
         file = self._save(run, key, order)
         found.runs.append(run)
         found.uses.append(use)
-        found.blocks.append(_with_device(block_figures(run, order, file), use))
+        found.blocks.append(with_device(block_figures(run, order, file), use))
 
     def _conditions(self, key: PointKey, loop: LoopSpec, order: int) -> dict[str, Any]:
         target = next(t for t in self.targets if t.label == key.label)
@@ -247,47 +229,10 @@ class PolicyBench:
         if target.label in self._refused:
             status, reason = self._refused[target.label]
             return Row(self.name, target.label, target.name, target.options, status, reason)
-        worker = self._workers[target.label, False]
-        points = [self._point(key, found, idle_w) for key, found in self._measured.items() if key.label == target.label]
-        points = list(with_penalty(points))
-        facts = self._facts(target.label) or dict(worker.report.get("backend_facts", {}))
-        facts |= worker.report.get("examined", {})  # looked up once nothing was measured any more
-        plain = [p for p in points if p.keep_warm == "none"]
-        bad = [p for p in plain if p.status != OK]
-        status = INVALID if plain and len(bad) == len(plain) else OK
-        return Row(
-            policy=self.name,
-            backend=target.label,
-            name=target.name,
-            options=target.options,
-            status=status,
-            reason=bad[0].reason if status == INVALID else "",
-            facts=facts,
-            cold_start_ns=worker.report.get("cold_start", {}),
-            first_calls_ns=self._first_calls.get(target.label, ()),
-            build_ns=_whole(facts.get("build_ns")),
-            device_memory_bytes=_whole(facts.get("device_memory_bytes")),
-            launches_per_step=facts.get("launches_per_step"),
-            resident_bytes=_whole(worker.report.get("max_rss_bytes")),
-            notes=(*worker.report.get("notes", ()), *self._truth_notes()),
-            points=tuple(points),
-        )
-
-    def _truth_notes(self) -> tuple[str, ...]:
-        return () if self._truth["compared"] else (f"outputs not compared: {self._truth['reason']}",)
-
-    def _facts(self, label: str) -> dict[str, Any]:
-        """The backend's facts after its newest block; empty when none came so far."""
-        runs = [run for key, found in self._measured.items() if key.label == label for run in found.runs]
-        known = [dict(run.conditions.get("backend_facts") or {}) for run in runs]
-        return next((facts for facts in reversed(known) if facts), {})
-
-    def _point(self, key: PointKey, found: _Measured, idle_w: float | None) -> Point:
-        period = 0 if key.rate == TIGHT else period_ns(key.rate)
-        if found.refused:
-            return Point(key.rate, period, key.keep_warm, found.status if not found.runs else INVALID, found.refused)
-        point = point_of(key.rate, period, key.keep_warm, found.runs, found.blocks)
-        return point if point.status != OK else _with_energy(point, found, idle_w)
+        notes = () if self._truth["compared"] else (f"outputs not compared: {self._truth['reason']}",)
+        report = self._workers[target.label, False].report
+        first = self._first_calls.get(target.label, ())
+        return row_of(self.name, target, self._measured, report, first, idle_w, notes)
 
     def close(self) -> None:
         """Ends every worker."""
@@ -298,50 +243,7 @@ class PolicyBench:
             self._scratch = None
 
 
-def _with_device(block: Block, use: DeviceUse) -> Block:
-    sm = [s.sm_hz for s in use.samples if s.sm_hz is not None]
-    memory = [s.memory_hz for s in use.samples if s.memory_hz is not None]
-    warmth = [s.temperature_c for s in use.samples if s.temperature_c is not None]
-    return replace(
-        block,
-        power_w=use.power_w,
-        sm_hz=(min(sm), max(sm)) if sm else None,
-        memory_hz=(min(memory), max(memory)) if memory else None,
-        temperature_c=max(warmth) if warmth else None,
-        throttle=use.throttle,
-        idle_seen=any("idle" in s.throttle for s in use.samples),
-    )
-
-
-def _with_energy(point: Point, found: _Measured, idle_w: float | None) -> Point:
-    """Energy per step: mean power times the mean window per executed step, the idle part told apart."""
-    known = [(use.power_w, b) for use, b in zip(found.uses, found.blocks, strict=True) if use.power_w is not None]
-    if not known or not sum(b.n for _, b in known):
-        return replace(point, power_reason=found.uses[0].power_reason if found.uses else "")
-    window_s = sum(b.window_ns for _, b in known) / 1e9
-    joules = sum(power * b.window_ns / 1e9 for power, b in known)
-    steps = sum(b.n for _, b in known)
-    power_w = joules / window_s if window_s else None
-    above = None if idle_w is None else (joules - idle_w * window_s) / steps
-    return replace(point, power_w=power_w, energy_per_step_j=joules / steps, energy_above_idle_j=above)
-
-
 def one_line(error: RobotPerfError) -> str:
     """What, why and what to do as sentences of one line: a row's reason."""
     parts = (error.what, error.why, error.do, error.detail and f"detail: {error.detail}")
     return ". ".join(" ".join(p.split()).rstrip(".") for p in parts if p)
-
-
-def _first_calls(run: Run) -> tuple[int, ...]:
-    warm = run.warmup
-    done = warm["end_ns"] > 0
-    return tuple(int(v) for v in (warm["end_ns"] - warm["start_ns"])[done][:3])
-
-
-def _whole(value: Any) -> int | None:
-    return int(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
-def _words(key: PointKey) -> str:
-    rate = "back to back" if key.rate == TIGHT else f"{key.rate} Hz"
-    return f"{key.label} {rate}" + ("" if key.keep_warm == "none" else f", keep-warm {key.keep_warm}")
