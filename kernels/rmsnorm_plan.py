@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -151,27 +152,30 @@ def _direct(variant: Variant, device: int, m: int, rest: tuple[Any, ...], unalig
         px, py = x.data_ptr(), y.data_ptr()
         pw = 0 if w is None else w.data_ptr()
         pr, ps = (0, 0) if r is None else (r.data_ptr(), s.data_ptr())  # type: ignore[union-attr]
-        if unaligned is not None and (px | pr | pw | py | ps) & 15:
+        if current_device() != device:
+            with torch.cuda.device(device):
+                go(x, r, w, y, s)
+        elif unaligned is not None and (px | pr | pw | py | ps) & 15:
             unaligned.now()(x, r, w, y, s)
-        elif current_device() == device:
+        else:
             c_launch(
                 grid, 1, 1, raw_stream(device), function, 0, pdl, None, None, packed, None, None, None, px, pr, pw, py, ps, *tail
             )  # fmt: skip
-        else:
-            with torch.cuda.device(device):
-                go(x, r, w, y, s)
 
     return go
 
 
 def _through_jit(variant: Callable[[bool], Variant], m: int, vector: bool, itemsize: int, flat: tuple[Any, ...]) -> Go:
     """The launch through `kernel[grid](...)`: the interpreter's, and that of Triton releases the direct one wasn't tested with."""
+    import torch
+
     unit = 16 // itemsize
 
     def go(x: Tensor, r: Tensor | None, w: Tensor | None, y: Tensor, s: Tensor | None) -> None:
         tensors = (x, r, w, y, s)
         wide = vector and not any(t is not None and t.data_ptr() % 16 for t in tensors)
         strides = [step // unit for step in flat[:4]] if wide else flat[:4]
-        launching.launch_jit(variant(wide), tensors, m, strides, flat[4], flat[5])
+        with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
+            launching.launch_jit(variant(wide), tensors, m, strides, flat[4], flat[5])
 
     return go
