@@ -209,6 +209,13 @@ class OnnxRunner:
             feed[name] = outputs[source]
         return outputs
 
+    def rehearse_on(self, observation: Arrays) -> None:
+        """The same work for keep-warm: the outputs are thrown away, the state stays as it is."""
+        feed = self._feed
+        for name, array in zip(self._fed, observation):  # noqa: B905 - checked once in reset's caller, not in every step
+            feed[name] = array
+        self._run(self._outputs, feed)
+
     def reset(self) -> None:
         """The initial state again: zeros, or the recorded values."""
         for (name, _), value in zip(self._carried, self._initial, strict=True):

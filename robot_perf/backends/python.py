@@ -99,6 +99,10 @@ class NetworkRunner:
         self._state = [outputs[p.source] for p in self.spec.state]
         return outputs
 
+    def rehearse_on(self, observation: Arrays) -> None:
+        """The same work for keep-warm: the outputs are thrown away, the state stays as it is."""
+        self._forward(*observation, *self._state)
+
     def reset(self) -> None:
         """The state as after loading."""
         self._state = list(self._initial)

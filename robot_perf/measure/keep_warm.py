@@ -194,10 +194,14 @@ def _action(action: str, runner: Runner, observations: Observed) -> Callable[[],
 
 
 def _rehearsal(runner: Runner, observations: Observed) -> Callable[[], Any]:
-    """The runner's own rehearsal; or a plain step, for a policy that remembers nothing."""
+    """The runner's own rehearsal, which leaves the state alone; or a plain step, for a policy that remembers nothing."""
     own: Callable[[], Any] | None = getattr(runner, "rehearse", None)
     if own is not None:
         return own
+    at = observations.reader()
+    on: Callable[[Arrays], None] | None = getattr(runner, "rehearse_on", None)
+    if on is not None:
+        return lambda: on(at(0))
     spec = runner.spec
     if spec.state or any(not part.endswith("none found") for part in spec.state_note.split("; ")):
         raise UsageError(
@@ -205,5 +209,5 @@ def _rehearsal(runner: Runner, observations: Observed) -> Callable[[], Any]:
             why="The policy has state, and a rehearsal would move it.",
             do="Use spin, or a backend that rehearses on a copy of the state.",
         )
-    at, step = observations.reader(), runner.step
+    step = runner.step
     return lambda: step(at(0))
