@@ -1,0 +1,239 @@
+"""robot-perf's step beside a hand-written minimal loop of the same graph, in one process, in interleaved blocks.
+
+    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt] [--policy mlp] [--rates tight,200,50] [--blocks 6] [--steps 300]
+                                            [-o FILE.json]
+
+`minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with both copies in it, a wait
+for the stream, the action in pinned memory; two clock readings around it and nothing else. `robot-perf` is the product's own
+step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
+is ABBA; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from robot_perf import backends, policies
+from robot_perf.measure.clock import MonotonicClock
+from robot_perf.measure.recorder import Recorder, host_noise
+from robot_perf.measure.step import OutputWatch, make_step
+from robot_perf.policies.observations import open_observations
+from robot_perf.run.columns import STEP_COLUMNS
+from robot_perf.run.stepmap import StepMap, Word
+from robot_perf.specs import LoopSpec, to_json
+
+Step = Callable[[int], int]  # step number -> execution, ns
+
+
+def minimal_torch(spec, observations) -> Step:
+    """A captured torch graph of the built-in's own module."""
+    import torch
+
+    from robot_perf.policies.builtin.torch_module import build
+
+    net = build(spec.builtin, spec.seed).cuda()
+    host_in = [torch.zeros(t.shape).pin_memory() for t in spec.inputs]
+    dev_in = [torch.zeros(t.shape, device="cuda") for t in spec.inputs]
+    host_out = torch.zeros(spec.outputs[spec.action].shape).pin_memory()
+    view, answer = host_in[0].numpy(), host_out.numpy()
+    stream = torch.cuda.Stream()
+
+    def body() -> None:
+        dev_in[0].copy_(host_in[0], non_blocking=True)
+        outputs = net(*dev_in)
+        for pair in spec.state:
+            dev_in[pair.target].copy_(outputs[pair.source])
+        host_out.copy_(outputs[spec.action], non_blocking=True)
+
+    with torch.no_grad(), torch.cuda.stream(stream):
+        for _ in range(5):
+            body()
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            body()
+    replay, wait, now, at = graph.replay, stream.synchronize, time.monotonic_ns, observations.reader()
+
+    def step(k: int) -> int:
+        observation = at(k)[0]
+        with torch.cuda.stream(stream):
+            start = now()
+            view[...] = observation
+            replay()
+            wait()
+            _ = answer[0, 0]
+            return now() - start
+
+    return step
+
+
+def minimal_tensorrt(spec, observations, plan: bytes) -> Step:
+    """The same engine, captured and replayed through cuda-python."""
+    import ctypes
+
+    import tensorrt as trt
+    from cuda.bindings import runtime as cu
+
+    def ok(result):
+        if int(result[0]):
+            raise RuntimeError(str(result[0]))
+        return result[1] if len(result) > 1 else None
+
+    logger = trt.Logger(trt.Logger.ERROR)
+    runtime = trt.Runtime(logger)
+    engine = runtime.deserialize_cuda_engine(plan)
+    context = engine.create_execution_context()
+    stream = ok(cu.cudaStreamCreateWithFlags(cu.cudaStreamNonBlocking))
+    place: dict[str, tuple[int, np.ndarray, int]] = {}
+    for tensor in (*spec.inputs, *spec.outputs):
+        array = np.zeros(tensor.shape, tensor.dtype)
+        host = ok(cu.cudaHostAlloc(array.nbytes, cu.cudaHostAllocDefault))
+        view = np.frombuffer((ctypes.c_byte * array.nbytes).from_address(int(host)), tensor.dtype).reshape(tensor.shape)
+        view[...] = 0
+        device = ok(cu.cudaMalloc(array.nbytes))
+        ok(cu.cudaMemset(device, 0, array.nbytes))
+        place[tensor.name] = (int(host), view, int(device))
+        context.set_tensor_address(tensor.name, int(device))
+    action, fed = spec.outputs[spec.action].name, spec.inputs[0].name
+    to_host, to_device, between = (
+        cu.cudaMemcpyKind.cudaMemcpyDeviceToHost,
+        cu.cudaMemcpyKind.cudaMemcpyHostToDevice,
+        cu.cudaMemcpyKind.cudaMemcpyDeviceToDevice,
+    )
+
+    def body() -> None:
+        host, view, device = place[fed]
+        ok(cu.cudaMemcpyAsync(device, host, view.nbytes, to_device, stream))
+        if not context.execute_async_v3(int(stream)):
+            raise RuntimeError("execute_async_v3 failed")
+        for pair in spec.state:
+            source, target = place[spec.outputs[pair.source].name], place[spec.inputs[pair.target].name]
+            ok(cu.cudaMemcpyAsync(target[2], source[2], source[1].nbytes, between, stream))
+        host, view, device = place[action]
+        ok(cu.cudaMemcpyAsync(host, device, view.nbytes, to_host, stream))
+
+    for _ in range(5):
+        body()
+    ok(cu.cudaStreamSynchronize(stream))
+    ok(cu.cudaStreamBeginCapture(stream, cu.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal))
+    body()
+    graph = ok(cu.cudaStreamEndCapture(stream))
+    executable = ok(cu.cudaGraphInstantiate(graph, 0))
+    launch, wait, now, at = cu.cudaGraphLaunch, cu.cudaStreamSynchronize, time.monotonic_ns, observations.reader()
+    view, answer = place[fed][1], place[action][1]
+    kept = (runtime, engine, context)
+
+    def step(k: int) -> int:
+        observation = at(k)[0]
+        start = now()
+        view[...] = observation
+        launch(executable, stream)
+        wait(stream)
+        _ = answer[0, 0], kept
+        return now() - start
+
+    return step
+
+
+def product(spec, runner, observations, rows: int) -> Step:
+    """The product's step, recorder and truth checks included, as its loop calls it."""
+    path = Path("/dev/shm") / f"minimal-{time.monotonic_ns()}.map"
+    loop = LoopSpec(period_ns=0, deadline_ns=0, steps=rows)
+    stepmap = StepMap.create(path, {"loop": to_json(loop), "policy": {}}, STEP_COLUMNS, rows)
+    path.unlink()
+    recorder, clock = Recorder(stepmap, host_noise([0])), MonotonicClock()
+    step = make_step(runner, observations, recorder, clock, OutputWatch(spec.action, spec.outputs[spec.action]))
+    now = time.monotonic_ns
+
+    def one(k: int) -> int:
+        release = now()
+        start, end = step(k, release, release)
+        recorder.own(0)
+        if stepmap[Word.COMMITTED] >= rows:
+            raise RuntimeError("the step map is full")
+        return end - start
+
+    return one
+
+
+def block(step: Step, steps: int, period: int) -> list[int]:
+    """One block; a fifth more steps before it are warm-up."""
+    clock, found = MonotonicClock("sleep"), []
+    skip = max(5, steps // 5)
+    release = time.monotonic_ns() + period
+    for k in range(steps + skip):
+        if period:
+            clock.wait(release)
+            release += period
+        found.append(step(k))
+    return found[skip:]
+
+
+def engine_plan() -> bytes:
+    """The engine that the runner has just read or built: the newest of the cache."""
+    from robot_perf.backends.trt import cache
+
+    paths = sorted(cache.folder().glob("*.engine"), key=lambda p: max(p.stat().st_atime, p.stat().st_mtime))
+    if not paths:
+        raise SystemExit(f"no engine lies in {cache.folder()}")
+    return paths[-1].read_bytes()
+
+
+def main() -> None:
+    """Measures and prints; exits 1 when robot-perf needs more than 1.05 times the minimal loop at any rate."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--backend", choices=("cuda_graph", "tensorrt"), default="cuda_graph")
+    parser.add_argument("--policy", default="mlp")
+    parser.add_argument("--rates", default="tight,200,50")
+    parser.add_argument(
+        "--steps", type=int, default=300, help="of a block back to back; a block at a rate lasts a second"
+    )
+    parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("-o", "--output", type=Path)
+    arguments = parser.parse_args()
+    spec = policies.describe(arguments.policy)
+    runner = backends.load(arguments.backend, spec, {"device": "cuda:0"})
+    observations = open_observations(runner.spec)
+    if arguments.backend == "cuda_graph":
+        minimal = minimal_torch(runner.spec, observations)
+    else:
+        minimal = minimal_tensorrt(runner.spec, observations, engine_plan())
+    ours = product(runner.spec, runner, observations, 200_000)
+    facts = {k: v for k, v in runner.facts().items() if isinstance(v, (str, int, float, bool))}
+    document = {"conditions": {"policy": spec.name, "kernel": platform.release(), "facts": facts}, "rates": {}}
+    print(json.dumps(document["conditions"]))
+    worst = 0.0
+    for rate in arguments.rates.split(","):
+        period = 0 if rate == "tight" else round(1e9 / float(rate))
+        steps = arguments.steps if not period else max(20, round(1e9 / period))
+        values: dict[str, list[list[int]]] = {"minimal": [], "robot-perf": []}
+        pair = [("minimal", minimal), ("robot-perf", ours)]
+        for i in range(arguments.blocks):
+            for name, step in pair if i % 2 == 0 else reversed(pair):
+                values[name].append(block(step, steps, period))
+        medians = {name: [statistics.median(b) / 1000 for b in blocks] for name, blocks in values.items()}
+        p50 = {name: statistics.median([v for b in blocks for v in b]) / 1000 for name, blocks in values.items()}
+        ratio = p50["robot-perf"] / p50["minimal"]
+        worst = max(worst, ratio)
+        document["rates"][rate] = {"p50_us": p50, "ratio": ratio, "blocks_us": medians, "steps": steps}
+        spread = {name: f"{min(m):.1f}–{max(m):.1f}" for name, m in medians.items()}
+        print(
+            f"{arguments.backend} {spec.name} {rate:>6}: minimal {p50['minimal']:.2f} µs (blocks {spread['minimal']}),"
+            f" robot-perf {p50['robot-perf']:.2f} µs (blocks {spread['robot-perf']}), ratio {ratio:.3f}"
+        )
+    runner.close()
+    if arguments.output:
+        arguments.output.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    raise SystemExit(1 if worst > 1.05 else 0)
+
+
+if __name__ == "__main__":
+    main()
