@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NoReturn
 
 from robot_perf.errors import ProfileError
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18  # 1 MiB takes 9 % longer: the objects of a batch leave the cache
 MAX_VALUE_BYTES = 64 << 20  # the longest single event or top-level value that is read
 _BOUNDARY = re.compile(r"\}\s*,\s*(?=\{\s*\"[^\"\\]*\"\s*:)")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -38,7 +38,9 @@ class EventStream:
         self._text, self._at = "", 0
         self._consumed_bytes = 0
         self._dropped = 0  # characters before the buffer
-        self._one_by_one_until = 0  # a batch up to here could not be parsed: trying again after each event would be quadratic
+        self._one_by_one_until = (
+            0  # a batch up to here could not be parsed: trying again after each event would be quadratic
+        )
         self._ended = False
         self._decode = codecs.getincrementaldecoder("utf-8-sig")("replace").decode
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import gc
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
-from functools import lru_cache
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -15,17 +13,25 @@ import numpy as np
 from robot_perf.errors import ProfileError
 from robot_perf.profiles.build import Names, Rows, check_rows, clip_covering, link, merge_calls
 from robot_perf.profiles.jsonstream import EventStream
+from robot_perf.profiles.kineto_facts import (
+    copy_facts,
+    correlation,
+    devices_of,
+    integer,
+    missing_columns,
+    no_device_rows,
+    overhead_kind,
+    plain_text,
+)
 from robot_perf.profiles.model import (
     ANNOTATION,
     CPU_OP,
     KERNEL,
-    KERNEL_COLUMNS,
     MEMCPY,
     MEMSET,
     NULL,
     PYTHON,
     Column,
-    DeviceFacts,
     Header,
     Profile,
     Table,
@@ -41,19 +47,11 @@ _CATEGORIES: dict[Any, tuple[int, int]] = {
     "user_annotation": (_RANGE, ANNOTATION), "cpu_op": (_RANGE, CPU_OP), "Operator": (_RANGE, CPU_OP), "python_function": (_RANGE, PYTHON),
     "overhead": (_OVERHEAD, 0),
 }  # fmt: skip
+_SHORT_IS_DROPPED = frozenset({(_RANGE, CPU_OP), (_RANGE, PYTHON)})
+_MALFORMED = (AttributeError, TypeError, KeyError, ValueError, IndexError, OverflowError, InvalidOperation)
 _TOP_LEVEL = frozenset({"deviceProperties", "schemaVersion"})
 _PS = 1_000_000  # inside, a time is picoseconds from the first event's whole microsecond: exact for six decimals
 MIN_RANGE_PS = 10 * _PS  # CPU ops and Python frames under 10 us can't name a host stage and are not kept
-_COPY_NAME = re.compile(r"\b([HDPA])to([HDPA])\b")
-_COPY_CODE = {"HD": 0, "HA": 0, "DH": 1, "AH": 1, "DD": 2, "AD": 2, "DA": 2, "AA": 2, "HH": 3, "PP": 4}
-_OVERHEAD_WORDS = (
-    ("command buffer full", 8),
-    ("lazy function", 7),
-    ("module loading", 6),
-    ("instrumentation", 4),
-    ("flush", 3),
-    ("driver compil", 2),
-)
 
 
 def read(stream: BinaryIO, source: str) -> Profile:
@@ -104,17 +102,12 @@ class _Builder:
             self.total += 1
             try:
                 where = categories.get(event.get("cat"))
-                if where is not None and event.get("ph") == "X":
-                    handlers[where[0]](event, where[1])
-            except (
-                AttributeError,
-                TypeError,
-                KeyError,
-                ValueError,
-                IndexError,
-                OverflowError,
-                InvalidOperation,
-            ) as error:
+                if where is None or event.get("ph") != "X":
+                    continue
+                if where in _SHORT_IS_DROPPED and type(duration := event.get("dur")) is str and duration[1:2] == ".":
+                    continue  # one digit before the point: under 10 us, as most of them are
+                handlers[where[0]](event, where[1])
+            except _MALFORMED as error:
                 raise ProfileError(
                     f"{self.source}: event {self.total:,} is not a trace event",
                     why=f"{type(error).__name__}: {clean(error)[:120]}",
@@ -139,12 +132,12 @@ class _Builder:
         if interval is None:
             return
         args, name = event.get("args") or {}, event.get("name", "")
-        copy, host_mem = _copy_facts(name) if kind == MEMCPY else (NULL, NULL)
+        copy, host_mem = copy_facts(name) if kind == MEMCPY else (NULL, NULL)
         grid, block = args.get("grid") or (NULL, NULL, NULL), args.get("block") or (NULL, NULL, NULL)
         self.device.add((
-            kind, self.names(name), *interval, _int(args.get("device", event.get("pid"))), _int(args.get("stream", event.get("tid"))),
-            _corr(args), _int(args.get("bytes")), copy, host_mem, _int(grid[0]), _int(grid[1]), _int(grid[2]), _int(block[0]), _int(block[1]), _int(block[2]),
-            _int(args.get("registers per thread")), _int(args.get("shared memory")), _int(args.get("graph id")), _int(args.get("graph node id")),
+            kind, self.names(name), *interval, integer(args.get("device", event.get("pid"))), integer(args.get("stream", event.get("tid"))),
+            correlation(args), integer(args.get("bytes")), copy, host_mem, integer(grid[0]), integer(grid[1]), integer(grid[2]), integer(block[0]), integer(block[1]), integer(block[2]),
+            integer(args.get("registers per thread")), integer(args.get("shared memory")), integer(args.get("graph id")), integer(args.get("graph node id")),
         ))  # fmt: skip
 
     def _api_row(self, event: dict[str, Any], _: int) -> None:
@@ -160,26 +153,30 @@ class _Builder:
                 known[0],
                 known[1],
                 *interval,
-                _int(event.get("pid")),
-                _int(event.get("tid")),
-                _corr(event.get("args") or {}),
+                integer(event.get("pid")),
+                integer(event.get("tid")),
+                correlation(event.get("args") or {}),
                 known[2],
             )
         )
 
     def _range_row(self, event: dict[str, Any], kind: int) -> None:
-        if kind != ANNOTATION and type(duration := event.get("dur")) is str and duration[1:2] == ".":
-            return  # one digit before the point: under 10 us, as most of them are
         interval = self._interval(event)
         if interval is not None and (kind == ANNOTATION or interval[1] >= MIN_RANGE_PS):
             self.range.add(
-                (kind, self.names(event.get("name", "")), *interval, _int(event.get("pid")), _int(event.get("tid")))
+                (
+                    kind,
+                    self.names(event.get("name", "")),
+                    *interval,
+                    integer(event.get("pid")),
+                    integer(event.get("tid")),
+                )
             )
 
     def _overhead_row(self, event: dict[str, Any], _: int) -> None:
         interval = self._interval(event)
         if interval is not None:
-            name, thread = event.get("name", ""), (_int(event.get("pid")), _int(event.get("tid")))
+            name, thread = event.get("name", ""), (integer(event.get("pid")), integer(event.get("tid")))
             self.overhead.add((overhead_kind(str(name)), self.names(name), *interval, *thread))
 
     def profile(self, top: dict[str, Any]) -> Profile:
@@ -201,10 +198,10 @@ class _Builder:
             "rejected_rows": self.rejected,
         }
         header = Header(
-            source=self.source, format="kineto", tool="Kineto", shape="timeline", schema_version=_text(top.get("schemaVersion")),
-            devices=_devices(top.get("deviceProperties"), self.source), resolution_ns=1.0 if self.fractions or not self.total else 1000.0,
-            coverage=coverage, notes=self._notes(kernels, calls, clipped, removed_ns), missing=_missing(kernels),
-            no_device_rows="" if len(kernels) else _no_device_rows(len(calls), len(ranges), top.get("deviceProperties")),
+            source=self.source, format="kineto", tool="Kineto", shape="timeline", schema_version=plain_text(top.get("schemaVersion")),
+            devices=devices_of(top.get("deviceProperties"), self.source), resolution_ns=1.0 if self.fractions or not self.total else 1000.0,
+            coverage=coverage, notes=self._notes(kernels, calls, clipped, removed_ns), missing=missing_columns(kernels),
+            no_device_rows="" if len(kernels) else no_device_rows(len(calls), len(ranges), top.get("deviceProperties")),
         )  # fmt: skip
         return Profile(header, kernels, calls, ranges, overhead)
 
@@ -239,76 +236,3 @@ def _finish_times(columns: dict[str, Column], zero: int) -> None:
     start = (columns["start_ns"] - zero + 500) // 1000
     duration = (columns["dur_ns"] + 500) // 1000
     columns["start_ns"], columns["dur_ns"], columns["end_ns"] = start, duration, start + duration
-
-
-def _int(value: Any) -> int:
-    """An integer cell; text, None and fractions of a count are null."""
-    return (
-        value
-        if type(value) is int and -(2**63) < value < 2**63
-        else int(value)
-        if type(value) is str and value.isdigit() and len(value) < 19
-        else NULL
-    )
-
-
-def _corr(args: dict[str, Any]) -> int:
-    number = _int(args.get("correlation"))
-    return number if number > 0 else NULL
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else clean(value)[:40]
-
-
-@lru_cache(maxsize=4096)
-def _copy_facts(name: str) -> tuple[int, int]:
-    """Direction and host memory of a copy, both in its name: `Memcpy HtoD (Pageable -> Device)` (rule K9)."""
-    match = _COPY_NAME.search(name)
-    copy = _COPY_CODE.get(match[1] + match[2], NULL) if match else NULL
-    lowered = name.lower()
-    host = next(
-        (code for code, word in enumerate(("pageable", "pinned", "managed")) if word in lowered),
-        3 if copy in (0, 1, 3) else NULL,
-    )
-    return copy, host
-
-
-def overhead_kind(name: str) -> int:
-    """CUPTI's overhead type of a row's name; 0 where it is none of those that decide something."""
-    lowered = name.lower()
-    return next((code for word, code in _OVERHEAD_WORDS if word in lowered), 0)
-
-
-def _devices(properties: Any, source: str) -> tuple[DeviceFacts, ...]:
-    """Name and SM count; Kineto writes neither bandwidth nor clock (rule K8)."""
-    if properties is None:
-        return ()
-    if not isinstance(properties, list) or not all(isinstance(p, dict) for p in properties):
-        raise ProfileError(f"{source}: deviceProperties is not a list of devices")
-    found = []
-    for number, entry in enumerate(properties):
-        sms = _int(entry.get("numSms"))
-        identity = _int(entry.get("id"))
-        device = number if identity == NULL else identity
-        found.append(DeviceFacts(device, _text(entry.get("name")) or None, sms if sms > 0 else None))
-    return tuple(found)
-
-
-def _no_device_rows(calls: int, ranges: int, devices: Any) -> str:
-    """Why a trace holds no device work (rules K11, N20). "GPU idle" is never the reason: nothing was recorded."""
-    if not devices:
-        return "profiled without CUDA: the trace names no device, so only the host was recorded"
-    if not ranges:
-        return (
-            "the export is empty although a device was there: a profiler schedule without repeat=1 starts again after its last active step, "
-            "and exporting then writes the new, empty cycle"
-        )
-    if calls:
-        return "CUDA calls but no device work: CUPTI gave no device records (another profiler may hold it, or the sandbox forbids it)"
-    return "host work but no CUDA call: the profiler ran without ProfilerActivity.CUDA, or the program used no GPU"
-
-
-def _missing(kernels: Table) -> tuple[str, ...]:
-    """Columns that hold no value at all."""
-    return tuple(c for c in KERNEL_COLUMNS if c not in kernels.columns or not bool((kernels[c] != NULL).any()))

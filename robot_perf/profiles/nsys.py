@@ -204,7 +204,7 @@ class _Reader:
 
     def overhead(self) -> Table:
         """The profiler's own rows of both overhead tables, with CUPTI's type (rule N17)."""
-        from robot_perf.profiles.kineto import overhead_kind
+        from robot_perf.profiles.kineto_facts import overhead_kind
 
         parts = []
         for prefix in ("CUPTI_ACTIVITY_KIND_OVERHEAD", "PROFILER_OVERHEAD"):
