@@ -100,7 +100,9 @@ class BlockWorker:
         """One block: its Run, whatever happened. Raises RobotPerfError when the worker refused the block before its window."""
         policy = self.order.policy
         stages = tuple(stage_column(s.name) for s in policy.stages)
-        path = map_path(policy.name, None)
+        # several workers may make their first calls at the same moment: their process tells their maps apart
+        process = 0 if self._process is None else self._process.pid
+        path = map_path(f"{policy.name[:40]}-{process}", None)
         request = {**conditions, "loop": to_json(loop), "policy": to_json(policy)}
         stepmap = StepMap.create(path, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
         stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
