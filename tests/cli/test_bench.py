@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
@@ -171,3 +175,20 @@ def test_no_worker_and_no_map_is_left(measured):
 
     mine = [p for p in MAP_FOLDER.glob("*.map") if f"-{os.getpid()}-" in p.name]
     assert not mine
+
+
+def test_an_interrupted_bench_keeps_the_policies_it_has(tmp_path):
+    command = [sys.executable, "-m", "robot_perf.cli.__main__", "bench", "null", "spin:200", "--backends", "python", "--rates", "100",
+               "--steps", "100", "--device", "cpu", "-o", str(tmp_path)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    path = tmp_path / "bench.json"
+    until = time.monotonic() + 60
+    while not path.exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    _, printed = process.communicate(timeout=30)
+    report = load(path)
+    assert process.returncode == 4, printed
+    assert report.state == "interrupted after 1 of 2 policies"
+    assert [p.name for p in report.policies] == ["null"]
+    assert b"Traceback" not in printed
