@@ -52,7 +52,7 @@ def _node(context):
             else PathJoinSubstitution([FindPackageShare("robot_perf"), "configs", "nodes", params_file])
         )
         parameters.insert(0, path)
-    remappings = [tuple(pair.split(":=", 1)) for pair in value("remappings").split(",") if ":=" in pair]
+    remappings = [tuple(pair.strip().split(":=", 1)) for pair in value("remappings").split(",") if ":=" in pair]
     return [
         LifecycleNode(
             package="robot_perf",

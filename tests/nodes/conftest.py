@@ -12,7 +12,10 @@ import pytest
 def _rclpy():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # ROS's own parser imports sre_parse, which Python deprecated
-        pytest.importorskip("rosidl_generator_py", reason="rclpy is not installed")
+        pytest.importorskip(
+            "rosidl_generator_py",
+            reason="rclpy is not installed: pip install 'robot-perf[ros]' (x86-64), or a ROS 2 distribution",
+        )
     return pytest.importorskip(
         "rclpy", reason="rclpy is not installed: pip install 'robot-perf[ros]' (x86-64), or a ROS 2 distribution"
     )
