@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles.build import MAX_ROWS, check_rows, link, merge_calls
+from robot_perf.profiles.build import Rows, check_rows, link, merge_calls
 from robot_perf.profiles.model import (
     COMMAND_BUFFER_FULL,
     CPU_OP,
@@ -83,12 +83,15 @@ class _Reader:
         ]  # fmt: skip
         if not parts:
             return Table({}, self.db.names.strings)
+        lengths = [len(p["kind"]) for p in parts]
+        order = np.lexsort(tuple(np.concatenate([p[c] for p in parts]) for c in ("end_ns", "start_ns")))
         columns = {}
         for name in KERNEL_COLUMNS:
-            if any(name in p for p in parts):
-                columns[name] = np.concatenate([p.get(name, np.full(len(p["kind"]), NULL)) for p in parts])
-        table = Table(columns, self.db.names.strings)
-        return table.take(np.lexsort((table["end_ns"], table["start_ns"])))
+            cells = [p.pop(name, None) for p in parts]  # one column at a time: the table is never held twice
+            if any(c is not None and bool((c != NULL).any()) for c in cells):
+                joined = [np.full(n, NULL) if c is None else c for c, n in zip(cells, lengths, strict=True)]
+                columns[name] = np.concatenate(joined)[order]
+        return Table(columns, self.db.names.strings)
 
     def _kernel_names(self, rows: dict[str, Column] | None) -> dict[str, Column] | None:
         if rows is None:
@@ -168,39 +171,24 @@ class _Reader:
             if {"textId"} <= existing and "StringIds" in self.db.tables
             else "NULL)"
         )
-        kinds = "WHERE eventType IN (59, 60, 70, 71)" if "eventType" in existing else ""
+        wanted = ['"end" >= start', *(["eventType IN (59, 60, 70, 71)"] if "eventType" in existing else [])]
+        # autograd ranges come by the million: the short ones are left in the database
+        wanted.append(f"(\"end\" - start >= {MIN_CPU_OP_NS} OR {text} NOT LIKE '%, op_id = %')")
         thread = "IFNULL(globalTid, :null)" if "globalTid" in existing else ":null"
-        found: list[tuple[int, ...]] = []
-        for start, end, label, tid in self.db.connection.execute(
-            f'SELECT start, "end", {text}, {thread} FROM "{name}" {kinds}', {"null": NULL}
-        ):
-            if start is None or end is None or end < start or label is None:
+        query = f'SELECT start, "end", {text}, {thread} FROM "{name}" WHERE {" AND ".join(wanted)}'
+        rows = Rows(("kind", "name", "start_ns", "end_ns", "dur_ns", "process", "thread"))
+        for start, end, label, tid in self.db.connection.execute(query, {"null": NULL}):
+            if label is None:
                 continue
             autograd = _AUTOGRAD.match(str(label))
             if autograd and end - start < MIN_CPU_OP_NS:
                 continue
             pid, number = (NULL, NULL) if tid == NULL else ((tid >> 24) & 0xFFFFFF, tid & 0xFFFFFF)
-            found.append(
-                (
-                    CPU_OP if autograd else NVTX,
-                    self.db.names(autograd[1] if autograd else label),
-                    start,
-                    end,
-                    end - start,
-                    pid,
-                    number,
-                )
-            )
-            if len(found) > MAX_ROWS // 10:
-                check_rows(MAX_ROWS + 1, self.db.source)
-        matrix = np.array(found, np.int64).reshape(-1, 7)
-        return Table(
-            {
-                c: matrix[:, i].copy()
-                for i, c in enumerate(("kind", "name", "start_ns", "end_ns", "dur_ns", "process", "thread"))
-            },
-            self.db.names.strings,
-        )
+            text_id = self.db.names(autograd[1] if autograd else label)
+            rows.add((CPU_OP if autograd else NVTX, text_id, start, end, end - start, pid, number))
+            if len(rows) % 100_000 == 0:
+                check_rows(len(rows), self.db.source)
+        return Table(rows.columns(), self.db.names.strings)
 
     def overhead(self) -> Table:
         """The profiler's own rows of both overhead tables, with CUPTI's type (rule N17)."""

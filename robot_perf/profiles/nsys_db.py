@@ -69,17 +69,21 @@ class Export:
             )
         present = [c for c in columns if c in existing]
         wanted = ", ".join(f'IFNULL("{c}", :null)' for c in present)
+        count = int(self.connection.execute(f'SELECT COUNT(*) FROM "{name}"').fetchone()[0])
+        self._rows_read += count
+        check_rows(self._rows_read, self.source)
+        if not count:
+            return None
+        # filled in place: a table of a gigabyte is never held twice
+        found = [np.empty(count, np.int64) for _ in present]
+        at = 0
         cursor = self.connection.execute(f'SELECT {wanted} FROM "{name}"', {"null": NULL})
-        blocks: list[Column] = []
         while rows := cursor.fetchmany(_FETCH):
             block = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(present)).reshape(-1, len(present))
-            blocks.append(block)
-            self._rows_read += len(rows)
-            check_rows(self._rows_read, self.source)
-        if not blocks:
-            return None
-        matrix = np.concatenate(blocks)
-        return {c: matrix[:, i].copy() for i, c in enumerate(present)}
+            for column, values in zip(found, block.T, strict=True):
+                column[at : at + len(rows)] = values
+            at += len(rows)
+        return dict(zip(present, found, strict=True))
 
     def string_ids(self, ids: Column) -> Column:
         """Interned numbers of StringIds values, only of those ids that a used column names (rule X2)."""
