@@ -92,7 +92,8 @@ def engine_for(
         kept, why = cache.find(record, where)
         if kept is not None:
             return Engine(kept.engine, {"engine": "kept", **kept.entries, "engine_cache": str(where)})
-    timing = cache.timing_path(record, where) if where is not None else None
+    # The RTX edition times nothing when it builds: it compiles for the device when it loads.
+    timing = cache.timing_path(record, where) if where is not None and api.edition == "tensorrt" else None
     begin = time.monotonic_ns()
     plan = build(api, policy, model, how, options, timing)
     entries = {"build_ns": time.monotonic_ns() - begin}
