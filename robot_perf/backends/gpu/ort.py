@@ -69,7 +69,8 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     preload()
     before = cudart.free_bytes()
     stream = cudart.Stream(settled)
-    source = _in_precision(policy, settled.precision)
+    # The TensorRT provider has precision flags; CUDA's follows the types in the model.
+    source = _in_precision(policy, settled.precision) if provider == "cuda" else source_of(policy)
     chosen = provider_options(provider, settled, stream.address, options)
     session = _session(policy, options, source, chosen, allowed)
     check_signature(policy, session)
@@ -244,7 +245,10 @@ def _told(
             "Install CUDA's and cuDNN's libraries: pip install onnxruntime-gpu[cuda,cudnn]",
         )
     if "fallback to CPU EP has been explicitly disabled" in text or "disable_cpu_ep_fallback" in text:
-        named = cpu_nodes(policy, source, providers)
+        try:
+            named = cpu_nodes(policy, source, providers)
+        except runtime_errors():
+            named = []  # naming them is a service; the refusal stands without
         listed = ", ".join(shown(n, 60) for n in named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
         return InvalidMeasurementError(
             f"{policy.name}: onnxruntime would run part of it on the CPU",
