@@ -34,6 +34,7 @@ from typing import Any, ClassVar
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies import builtin, wiring
 from robot_perf.policies.asked import Asked, position, shown
+from robot_perf.policies.identify import identify
 from robot_perf.specs import PolicyCost, PolicySpec, StageSpec, TensorSpec
 from robot_perf.specs.validate import validated
 
@@ -187,6 +188,9 @@ def _stage(path: Path, name: str, stage: StageFile, asked: Asked) -> PolicySpec:
     text = stage.file
     if not builtin.is_builtin(text) and ":" not in text:
         text = str(path.absolute().parent / text)
+        if Path(text).is_file() and identify(Path(text)).kind == "yaml":
+            # Refused before it is read: a file may name itself.
+            raise PolicyError(f"{path}: stage {shown(name)} is a pipeline itself", do="Write its stages here.")
     try:
         spec = resolve(text, own)
     except UsageError as error:
