@@ -159,7 +159,11 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
 
     def _deactivate(self, state: Any) -> Any:
         failed = self.activity is not None and self.activity.loaded.failure is not None
-        self._stop("deactivated")
+        try:
+            self._stop("deactivated")
+        except RobotPerfError as error:  # a hung policy: only error processing can leave this state
+            self.get_logger().error(" ".join(str(error).split("\n")))
+            failed = True
         result = super().on_deactivate(state)
         return TransitionCallbackReturn.ERROR if failed else result
 

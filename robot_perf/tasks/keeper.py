@@ -139,10 +139,10 @@ class Keeper:
         self.figures = Activation(self.order.loop.period_ns, self.order.loop.deadline_ns)
 
     def _drop(self, _command: dict[str, Any]) -> None:
-        """The node left these maps unused: after a deactivation, or at cleanup."""
+        """The node is done with its maps: unused ones go; one with steps that never ended belongs to a policy that hangs."""
         self.look()
         for kept in list(self.maps):
-            self._forget(kept)
+            self._finish(kept, died="the policy did not return from its step")
         self.figures = None
 
     def look(self) -> None:

@@ -8,6 +8,15 @@ import warnings
 import pytest
 
 
+def pytest_collection_modifyitems(config, items):
+    """The longer variants run when asked for: `pytest tests/nodes -m slow`, or `-m "slow or not slow"` for all."""
+    if "slow" in (config.getoption("-m") or ""):
+        return
+    for item in items:
+        if item.path.parent.name == "nodes" and item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="longer variant: run with -m slow"))
+
+
 @pytest.fixture(scope="session")
 def _rclpy():
     with warnings.catch_warnings():

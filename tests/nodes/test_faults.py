@@ -57,6 +57,7 @@ def test_bad_observations_are_counted_and_never_reach_the_policy(start, driver, 
     assert "messages refused" in node.log
 
 
+@pytest.mark.slow
 def test_skip_makes_no_call_and_counts_a_miss(start, driver, tmp_path):
     node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, on_stale="skip", **FAST)
     node.wait_for("configured:")
@@ -70,6 +71,7 @@ def test_skip_makes_no_call_and_counts_a_miss(start, driver, tmp_path):
     assert all(not judge(r).invalid for r in saved[:-1])
 
 
+@pytest.mark.slow
 def test_stop_deactivates_and_saves(start, driver, tmp_path):
     node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, on_stale="stop", **FAST)
     node.wait_for("configured:")
@@ -95,6 +97,7 @@ def test_a_policy_that_raises_ends_unconfigured_with_its_traceback(start, driver
     node.end()
 
 
+@pytest.mark.slow
 def test_nan_never_leaves_the_node(start, driver, tmp_path):
     from std_msgs.msg import Float64MultiArray
 
@@ -110,6 +113,48 @@ def test_nan_never_leaves_the_node(start, driver, tmp_path):
     assert int(((first.measured["flags"] & 4) != 0).sum()) == 20
     assert judge(first).status == "INVALID"
     assert "NaN" in judge(first).reason
+
+
+@pytest.mark.slow
+def test_a_policy_that_hangs_is_left_behind_and_its_steps_saved(start, driver, tmp_path):
+    node = start("policy_node", policy="odd_policies:hangs", observations="random", **FAST)
+    node.wait_for("configured:")
+    driver.until(lambda: driver.report().get("hung_in_step") == 100, what="the hang")
+    assert not driver.change("deactivate")
+    assert driver.state() == "unconfigured"
+    assert "the policy hangs" in node.log
+    driver.until(lambda: runs(tmp_path), what="a Run")
+    run = runs(tmp_path)[0]
+    assert len(run.measured["step"]) == 100
+    assert run.conditions["state"] == "the policy did not return from its step after 100 of 200 releases"
+    assert judge(run).unfinished == 1
+    node.end()
+
+
+@pytest.mark.slow
+def test_when_both_processes_die_recover_finds_the_steps(start, driver, tmp_path):
+    import os
+
+    import psutil
+
+    from robot_perf.tasks.recover import orphans, recover
+
+    node = start("policy_node", policy="null", observations="random", **FAST)
+    node.wait_for("configured:")
+    driver.until(lambda: driver.report().get("since_activation", {}).get("executed", 0) > 50, what="running")
+    keeper = psutil.Process(node.process.pid).children()[0]
+    keeper.kill()
+    driver.spin(0.5)
+    os.kill(node.process.pid, signal.SIGKILL)
+    node.process.wait()
+    mine = [e for e in orphans() if f"-{keeper.pid}-" in e.path.name and e.committed]
+    assert mine
+    run, _ = recover(mine[0].path, tmp_path / "recovered.parquet")
+    assert len(run.measured["step"]) > 50
+    assert judge(run).status == "INVALID"
+    for entry in orphans():
+        if f"-{keeper.pid}-" in entry.path.name:
+            entry.path.unlink()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])

@@ -143,7 +143,7 @@ def test_parameters_as_people_type_them(start, tmp_path):
         assert float(found[text][1]) == 50.0
 
 
-@pytest.mark.parametrize("place", ["thread", "polled"])
+@pytest.mark.parametrize("place", ["thread", pytest.param("polled", marks=pytest.mark.slow)])
 def test_report_diagnostics_and_thresholds(start, driver, tmp_path, place):
     from diagnostic_msgs.msg import DiagnosticArray
 
@@ -183,6 +183,7 @@ def test_report_diagnostics_and_thresholds(start, driver, tmp_path, place):
     assert runs(tmp_path)[0].conditions["ros"]["place"] == place
 
 
+@pytest.mark.slow
 def test_simulated_time_is_refused_a_verdict(start, driver, tmp_path):
     node = start(
         "policy_node", policy="null", rate=100, steps=100, observations="random", autostart=True, use_sim_time=True
@@ -194,3 +195,16 @@ def test_simulated_time_is_refused_a_verdict(start, driver, tmp_path):
 
     assert judge(runs(tmp_path)[0]).status == "INVALID"
     assert "simulated time" in judge(runs(tmp_path)[0]).reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("executor", ["multi", "events"])
+def test_other_executors(start, driver, tmp_path, executor):
+    node = start("policy_node", policy="mlp", rate=100, steps=200, executor=executor, autostart=True)
+    node.wait_for("configured:")
+    start("observation_node", rate=100, policy="mlp", wait_for=1)
+    driver.until(lambda: driver.report().get("blocks"), what="a first block")
+    node.end()
+    run = runs(tmp_path)[0]
+    assert run.conditions["ros"]["executor"] == executor
+    assert run.conditions["node"]["topics"]["~/observation"]["received"] > 100

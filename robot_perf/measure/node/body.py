@@ -70,6 +70,8 @@ class NodeBody:
         self.failure: BaseException | None = None
         self.stopped_stale = False
         self.blocks: BlockLoop | None = None
+        self.collections = Collections()
+        self._stamping = False
 
     def load(self) -> None:
         """The runner, with its cold-start rows. Raises RobotPerfError."""
@@ -85,8 +87,8 @@ class NodeBody:
         self.report["notes"] += [*self.runner.spec.notes, *self.synthetic.notes]
         self.report["policy"] = to_json(self.runner.spec)
         self.report["backend_facts"] = dict(self.runner.facts())
-        self.collections = Collections()
         self.collections.__enter__()
+        self._stamping = True
         self.noise = host_noise(self.collections.total_ns)
         self.thread_id = threading.get_native_id()
         assert self.runner.spec.action is not None
@@ -228,7 +230,9 @@ class NodeBody:
         if self.runner is not None:
             self.runner.close()
             self.runner = None
+        if self._stamping:
             self.collections.__exit__(None, None, None)
+            self._stamping = False
 
 
 class _Sink:

@@ -133,7 +133,8 @@ def _converter(field: FieldMap, dtype: str) -> Callable[[Sequence[float]], Array
 class LiveObservations:
     """The arrays of `spec.fed`, kept up to date from the inboxes. `reader()` is what `make_step` takes.
 
-    After each read: `oldest_ns`, `header_age_ns` and `stamp_ns` of the oldest message in use, and `flags`.
+    After each read: `oldest_ns`, the arrival of the oldest message in use; `header_age_ns` and `stamp_ns` of the oldest that has a
+    header; `flags`.
     """
 
     def __init__(self, spec: PolicySpec, mapping: NodeMapping, stale_after_ns: int) -> None:
@@ -188,6 +189,7 @@ class LiveObservations:
 
         def at(k: int) -> tuple[Array, ...]:
             oldest: Arrival | None = None
+            stamped: Arrival | None = None
             for i in indexes:
                 slot = inboxes[i].slot
                 if slot is None:
@@ -198,12 +200,12 @@ class LiveObservations:
                         target[...] = piece
                 if oldest is None or slot.arrived_ns < oldest.arrived_ns:
                     oldest = slot
+                if slot.stamp_ns > 0 and (stamped is None or slot.arrived_ns < stamped.arrived_ns):
+                    stamped = slot
+            if stamped is not None:
+                self.header_age_ns, self.stamp_ns = stamped.header_age_ns, stamped.stamp_ns
             if oldest is not None:
-                self.oldest_ns, self.header_age_ns, self.stamp_ns = (
-                    oldest.arrived_ns,
-                    oldest.header_age_ns,
-                    oldest.stamp_ns,
-                )
+                self.oldest_ns = oldest.arrived_ns
             for array in counters:
                 array.fill(k if k > 0 else 0)
             return arrays
