@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,13 @@ class Names:
         return number
 
 
+def integer(value: Any) -> int:
+    """An integer cell; digits as text count, anything else is null."""
+    if type(value) is int and -(2**63) < value < 2**63:
+        return value
+    return int(value) if type(value) is str and value.isdigit() and len(value) < 19 else NULL
+
+
 class Rows:
     """Rows of integers in one flat buffer: 8 bytes a cell, no Python object kept."""
 
@@ -40,6 +48,14 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.cells) // len(self.names)
+
+    def add_loose(self, row: Sequence[Any]) -> None:
+        """Adds a row whose cells a file brought: what is no integer becomes null. Integers beyond 64 bits raise OverflowError."""
+        try:
+            self.add(row)
+        except TypeError:
+            del self.cells[len(self.cells) - len(self.cells) % len(self.names) :]
+            self.add([integer(cell) for cell in row])
 
     def columns(self) -> dict[str, Column]:
         """One contiguous int64 array per column."""

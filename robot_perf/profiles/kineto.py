@@ -11,13 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles.build import Names, Rows, check_rows, clip_covering, link, merge_calls
+from robot_perf.profiles.build import Names, Rows, check_rows, clip_covering, integer, link, merge_calls
 from robot_perf.profiles.jsonstream import EventStream
 from robot_perf.profiles.kineto_facts import (
     copy_facts,
-    correlation,
     devices_of,
-    integer,
     missing_columns,
     no_device_rows,
     overhead_kind,
@@ -49,6 +47,7 @@ _CATEGORIES: dict[Any, tuple[int, int]] = {
 }  # fmt: skip
 _SHORT_IS_DROPPED = frozenset({(_RANGE, CPU_OP), (_RANGE, PYTHON)})
 _MALFORMED = (AttributeError, TypeError, KeyError, ValueError, IndexError, OverflowError, InvalidOperation)
+_NO_SHAPE = (NULL, NULL, NULL)
 _TOP_LEVEL = frozenset({"deviceProperties", "schemaVersion"})
 _PS = 1_000_000  # inside, a time is picoseconds from the first event's whole microsecond: exact for six decimals
 MIN_RANGE_PS = 10 * _PS  # CPU ops and Python frames under 10 us can't name a host stage and are not kept
@@ -99,7 +98,6 @@ class _Builder:
         handlers = (self._device_row, self._api_row, self._range_row, self._overhead_row)
         categories = _CATEGORIES
         for event in batch:
-            self.total += 1
             try:
                 where = categories.get(event.get("cat"))
                 if where is None or event.get("ph") != "X":
@@ -109,10 +107,11 @@ class _Builder:
                 handlers[where[0]](event, where[1])
             except _MALFORMED as error:
                 raise ProfileError(
-                    f"{self.source}: event {self.total:,} is not a trace event",
+                    f"{self.source}: event {self.total + batch.index(event) + 1:,} is not a trace event",
                     why=f"{type(error).__name__}: {clean(error)[:120]}",
                     do="Export the trace again.",
                 ) from None
+        self.total += len(batch)
         check_rows(len(self.device) + len(self.api) + len(self.range), self.source)
 
     def _interval(self, event: dict[str, Any]) -> tuple[int, int] | None:
@@ -132,12 +131,14 @@ class _Builder:
         if interval is None:
             return
         args, name = event.get("args") or {}, event.get("name", "")
+        get = args.get
         copy, host_mem = copy_facts(name) if kind == MEMCPY else (NULL, NULL)
-        grid, block = args.get("grid") or (NULL, NULL, NULL), args.get("block") or (NULL, NULL, NULL)
-        self.device.add((
-            kind, self.names(name), *interval, integer(args.get("device", event.get("pid"))), integer(args.get("stream", event.get("tid"))),
-            correlation(args), integer(args.get("bytes")), copy, host_mem, integer(grid[0]), integer(grid[1]), integer(grid[2]), integer(block[0]), integer(block[1]), integer(block[2]),
-            integer(args.get("registers per thread")), integer(args.get("shared memory")), integer(args.get("graph id")), integer(args.get("graph node id")),
+        grid_x, grid_y, grid_z = get("grid") or _NO_SHAPE
+        block_x, block_y, block_z = get("block") or _NO_SHAPE
+        self.device.add_loose((
+            kind, self.names(name), interval[0], interval[1], get("device", event.get("pid", NULL)), get("stream", event.get("tid", NULL)), get("correlation", NULL),
+            get("bytes", NULL), copy, host_mem, grid_x, grid_y, grid_z, block_x, block_y, block_z, get("registers per thread", NULL), get("shared memory", NULL),
+            get("graph id", NULL), get("graph node id", NULL),
         ))  # fmt: skip
 
     def _api_row(self, event: dict[str, Any], _: int) -> None:
@@ -148,17 +149,9 @@ class _Builder:
         known = self._kinds.get(raw)
         if known is None:
             known = self._kinds[raw] = (self.names(base_api_name(str(raw))), self.names(raw), api_kind(str(raw)))
-        self.api.add(
-            (
-                known[0],
-                known[1],
-                *interval,
-                integer(event.get("pid")),
-                integer(event.get("tid")),
-                correlation(event.get("args") or {}),
-                known[2],
-            )
-        )
+        corr = (event.get("args") or {}).get("correlation", NULL)
+        where = (event.get("pid", NULL), event.get("tid", NULL))
+        self.api.add_loose((known[0], known[1], interval[0], interval[1], *where, corr, known[2]))
 
     def _range_row(self, event: dict[str, Any], kind: int) -> None:
         interval = self._interval(event)
@@ -186,6 +179,8 @@ class _Builder:
         zero = min(starts, default=0)
         for table in tables:
             _finish_times(table, zero)
+            if "corr" in table:
+                table["corr"] = np.where(table["corr"] > 0, table["corr"], NULL)
         device, api, ranges, overhead = (Table(columns, self.names.strings) for columns in tables)
         kernels = device.with_columns(count=np.ones(len(device), np.int64))
         kernels, clipped, removed_ns = clip_covering(kernels)

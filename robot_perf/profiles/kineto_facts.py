@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from robot_perf.errors import ProfileError
+from robot_perf.profiles.build import integer
 from robot_perf.profiles.model import KERNEL_COLUMNS, NULL, DeviceFacts, Table
 from robot_perf.profiles.names import clean
 
@@ -20,23 +21,6 @@ _OVERHEAD_WORDS = (
     ("flush", 3),
     ("driver compil", 2),
 )
-
-
-def integer(value: Any) -> int:
-    """An integer cell; text, None and fractions of a count are null."""
-    return (
-        value
-        if type(value) is int and -(2**63) < value < 2**63
-        else int(value)
-        if type(value) is str and value.isdigit() and len(value) < 19
-        else NULL
-    )
-
-
-def correlation(args: dict[str, Any]) -> int:
-    """The correlation id of an event's args; null where absent or not positive."""
-    number = integer(args.get("correlation"))
-    return number if number > 0 else NULL
 
 
 def plain_text(value: Any) -> str | None:

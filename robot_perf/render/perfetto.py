@@ -94,6 +94,8 @@ def _device_events(profile: Profile, zero: int) -> Iterator[dict[str, Any]]:
 
 def _host_events(profile: Profile, zero: int) -> Iterator[dict[str, Any]]:
     a, r = profile.apis, profile.ranges
+    for process in sorted({_host(p) for t in (a, r) if "process" in t.columns for p in np.unique(t["process"])}):
+        yield _meta("process_name", process, "host")
     if "start_ns" in a.columns:
         for i in range(len(a)):
             args = {"correlation": plain(a["corr"][i]), "kind": API_KINDS[int(a["kind"][i])]}
