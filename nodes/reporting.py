@@ -38,6 +38,10 @@ def _ms(value: Any) -> str:
     return "" if value is None else f"{value / 1e6:.4f}"
 
 
+def _text(value: Any) -> str:
+    return "" if value is None else f"{value:.0f}" if isinstance(value, float) else str(value)
+
+
 def _percentile(figures: Mapping[str, Any] | None, key: str) -> str:
     return "" if figures is None else _ms(figures.get(key))
 
@@ -83,6 +87,8 @@ def loop_values(live: Mapping[str, Any], facts: Mapping[str, Any], unrecorded: i
         "backend": str(live["backend"]),
         "graph": str(facts.get("graph", facts.get("capture", "none"))),
         "compiles": str(facts.get("compiles", 0)),
+        "device clock (MHz)": _text(live["device"]["clock_mhz"]),
+        "throttled": _text(live["device"]["throttled"]),
     }
     return values
 

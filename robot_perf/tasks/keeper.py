@@ -23,6 +23,7 @@ from robot_perf.measure.conductor import map_path
 from robot_perf.measure.fingerprint import fingerprint
 from robot_perf.measure.flush import DiskCopy
 from robot_perf.measure.node.mailbox import NODE_COLUMNS
+from robot_perf.measure.nvml import HARMLESS, Meter, open_meter
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.worker_parts import error_report
 from robot_perf.run.assemble import run_from_map
@@ -62,6 +63,7 @@ class Keeper:
         self.verdicts: list[dict[str, Any]] = []
         self.conditions: dict[str, Any] = {}
         self.order: WorkOrder | None = None
+        self.meter: Meter | None = None
         self._next_live = self._next_clock = self._next_flush = 0.0
 
     def handle(self, command: dict[str, Any]) -> None:
@@ -93,6 +95,9 @@ class Keeper:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"parameter output_dir: {self.folder} can't be made", detail=str(error)) from None
+        if self.meter is not None:
+            self.meter.close()
+        self.meter, no_meter = open_meter(asked["device"])
         self.rate_text = f"{asked['rate']:g}"
         self.order = WorkOrder(
             map_path="", policy=prepared.policy, backend=prepared.backend, loop=loop, options=prepared.request.backend_options,
@@ -101,7 +106,7 @@ class Keeper:
         self.conditions = {
             "version": __version__, "rate_hz": self.rate_text, "planned": prepared.planned, "budget": to_json(prepared.budget),
             "backend": {"name": prepared.backend, "options": prepared.request.backend_options}, "seed": asked["seed"],
-            "host": fingerprint(), "argv": node.pop("argv", []), "ros": node, "parameters": asked,
+            "host": fingerprint(), "meter": self.meter.identity() if self.meter is not None else {"absent": no_meter}, "argv": node.pop("argv", []), "ros": node, "parameters": asked,
             "notes": ["measured inside a ROS node: own work includes publishing the command, after the end of the step", *node.pop("notes", [])],
             "invalid": node.pop("invalid", []),
         }  # fmt: skip
@@ -187,10 +192,22 @@ class Keeper:
             "verdict": {"status": "INCONCLUSIVE", "reason": f"{reached:,} of {loop.steps:,} releases"},
             "blocks": self.verdicts[-5:],
         }  # fmt: skip
+        live["device"] = self._device()
         if self.figures is not None:
             live["window"] = self.figures.window(now, running=running is not None)
             live["since_activation"] = self.figures.totals()
         return live
+
+    def _device(self) -> dict[str, Any]:
+        """The device's clock and why it is lowered; null where nothing tells (a CPU, an absent nvidia-ml-py)."""
+        if self.meter is None:
+            return {"clock_mhz": None, "throttled": None}
+        sample = self.meter.sample()
+        lowered = [r for r in sample.throttle if r not in HARMLESS]
+        return {
+            "clock_mhz": None if sample.sm_hz is None else sample.sm_hz / 1e6,
+            "throttled": ", ".join(lowered) or "no",
+        }
 
     def _finish(self, kept: Kept, died: str | None = None) -> None:
         """A Run and a verdict out of a map that has ended; the map goes."""
