@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import json
 import os
 import select
@@ -55,6 +56,8 @@ def _child(read: int, write: int, work: Callable[[], Any]) -> None:
     try:
         faulthandler.disable()  # a crash is told by the parent, in one message
         os.close(read)
+        # A collection here would run destructors of what the parent holds on a device, which a forked child can't reach.
+        gc.disable()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 1)
         os.dup2(null, 2)

@@ -51,7 +51,7 @@ need_ort = pytest.mark.skipif(_ort() is not None, reason=_ort() or "")
 
 ON_TORCH = [
     ("eager", {}),
-    ("eager", {"marks": False, "sync": "block"}),
+    ("eager", {"marks": True, "sync": "block"}),
     ("cuda_graph", {}),
     ("cuda_graph", {"sync": "spin", "marks": True}),
     ("cuda_graph", {"buffers": "mapped", "sync": "block"}),
@@ -82,6 +82,13 @@ def references(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return made[key]
 
     return reference
+
+
+def _shared(shared_dir: Path, file: str) -> str:
+    path = shared_dir / "policies" / "good" / file
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    return str(path)
 
 
 def _gate(name: str, spec: PolicySpec, given: dict[str, Any], reference: str) -> Any:
@@ -133,8 +140,10 @@ def test_lower_precisions_stay_within_their_tolerance(
     "file", ["g1_lstm_reset.pt", "h1_lstm_noreset.pt", "go1_actuator_cuda.pt", "go1_actuator_export.pt2"]
 )
 def test_published_torch_files_answer_as_the_cpu_does(name: str, file: str, shared_dir: Path, references: Any) -> None:
-    spec = policies.describe(str(shared_dir / "policies" / "good" / file))
-    _gate(name, spec, {}, references(spec)).close()
+    # In a worker of its own: a file is examined in a forked child, before the process opens the device.
+    spec = policies.describe(_shared(shared_dir, file))
+    run = _measured(name, spec, {}, references(spec), steps=40)
+    assert run.conditions["invalid"] == [] and run.conditions["outputs_checked"]["0"] >= 20
 
 
 @pytest.mark.parametrize("given", [{}, {"cuda_graph": True}], ids=["calls", "graph"])
@@ -145,7 +154,7 @@ def test_published_torch_files_answer_as_the_cpu_does(name: str, file: str, shar
 def test_published_onnx_files_answer_as_the_cpu_does(
     file: str, given: dict[str, Any], shared_dir: Path, references: Any
 ) -> None:
-    spec = policies.describe(str(shared_dir / "policies" / "good" / file), action="2" if "voxel" in file else None)
+    spec = policies.describe(_shared(shared_dir, file), action="2" if "voxel" in file else None)
     _gate("onnxruntime", spec, given, references(spec)).close()
 
 
@@ -190,7 +199,9 @@ def test_a_rehearsal_leaves_state_and_answers_alone(name: str, given: dict[str, 
         state = {n: v.copy() for n, v in runner.state().items()}
         for _ in range(3):
             runner.rehearse()
-        np.testing.assert_array_equal(runner.finish()[0], got)
+        if name != "onnxruntime" or "buffers" not in given:
+            # Mapped outputs of a runtime that writes them itself are those of the rehearsal: valid until the next call.
+            np.testing.assert_array_equal(runner.finish()[0], got)
         assert all(np.array_equal(v, state[n]) for n, v in runner.state().items())
         np.testing.assert_allclose(got, wanted, atol=1e-6)
     runner.close()
@@ -220,7 +231,7 @@ def test_phases_are_marked_on_demand(name: str, given: dict[str, Any]) -> None:
     runner: Any = backends.load(name, spec, DEVICE | given)
     observation = open_observations(spec).at(0)
     runner.step(observation)
-    marks = given.get("marks", name == "eager")
+    marks = bool(given.get("marks", False))
     assert (runner.device_ns() > 0) == marks
     runner.mark_phases(True)
     for _ in range(3):
@@ -260,18 +271,16 @@ def test_compile_counts_what_it_does(monkeypatch: pytest.MonkeyPatch, references
 
 
 @need_torch
-def test_a_recompile_inside_the_window_is_invalid_with_its_guard(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    spec = _factory("Recompiles", monkeypatch)
-    runner = backends.load("compile", spec, DEVICE)
-    before = None
-    for k in range(40):
-        _ = [runner.step(open_observations(runner.spec).at(0))]
-        if k == 20:
-            before = dict(runner.counters())
-    assert before is not None and runner.counters()["compiles"] > before["compiles"]
-    assert "calls" in runner.reasons()["compiles"]  # type: ignore[attr-defined]
+def test_a_recompile_is_counted_with_its_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner: Any = backends.load("compile", _factory("Recompiles", monkeypatch), DEVICE)
+    observation = open_observations(runner.spec).at(0)
+    for _ in range(5):
+        runner.step(observation)
+    before = dict(runner.counters())
+    runner.work.body.module.late = True
+    runner.step(observation)
+    assert runner.counters()["compiles"] == before["compiles"] + 1
+    assert "late" in runner.reasons()["compiles"]
     runner.close()
 
 

@@ -103,15 +103,15 @@ class Breaks(_Base):
 
 
 class Recompiles(_Base):
-    """Recompiles when a counter of its own passes 30."""
+    """Takes another path, and a compile, once `late` is set."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.calls = 0
+        self.late = False
 
     def forward(self, obs: Any) -> Any:
-        self.calls += 1
-        return self.head(self.dense(obs)) * (2.0 if self.calls > 30 else 1.0)
+        x = self.head(self.dense(obs))
+        return 2 * x if self.late else x
 
 
 class TurnsNan(_Base):

@@ -84,10 +84,9 @@ def read(
     own: tuple[str, ...] = (),
     precisions: tuple[str, ...] = PRECISIONS,
     cuda_graph: bool = False,
-    marks: bool = False,
     buffers: tuple[str, ...] = BUFFERS,
 ) -> DeviceOptions:
-    """The options of a device backend, which has those of `own` as well; `cuda_graph` and `marks` are its defaults.
+    """The options of a device backend, which has those of `own` as well; `cuda_graph` is its default.
 
     Raises UsageError for a value that is not allowed, for an option that the backend lacks, and for `device` absent or cpu:
     nothing is moved to a device unasked.
@@ -106,7 +105,7 @@ def read(
         sync=_one_of("sync", options.get("sync") or "auto", SYNCS, backend),
         cuda_graph=boolean("cuda_graph", options.get("cuda_graph", cuda_graph)),
         mapped=_one_of("buffers", options.get("buffers") or "copy", buffers, backend) == "mapped",
-        marks=boolean("marks", options.get("marks", marks)),
+        marks=boolean("marks", options.get("marks", False)),
         priority=_priority(options.get("priority", 0)),
     )
 

@@ -94,6 +94,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         **({"cpu_nodes": cpu_nodes(policy, source, chosen)} if allowed else {}),
     }
     owned = [binding, session]
+    del session  # the list and `enqueue` alone hold it: closing must end it while its stream exists
     work = StreamWork(
         policy.name, settled, stream, buffers, enqueue, lambda: facts, owned.clear, capturable=False,
         examine=None if settled.cuda_graph else lambda: _launches(stream, enqueue),

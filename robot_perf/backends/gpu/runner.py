@@ -158,9 +158,14 @@ class QueuedRunner:
         return self.work.examine()
 
     def close(self) -> None:
-        """Frees what the work holds."""
+        """Frees what the work holds; nothing here keeps it alive after that."""
         self._answers = self._staged = []
+        self.launch = _closed
         self.work.close()
+
+
+def _closed() -> None:
+    raise RuntimeError("the runner is closed")
 
 
 def poison_array(array: Array) -> None:

@@ -57,7 +57,7 @@ def load(
     before: Callable[[], Any] | None = None,
 ) -> Runner:
     """A runner that queues the policy's own operators in each step, or its compiled code."""
-    settled = device_options.read(options, backend, own=own, precisions=device_options.TORCH, marks=True)
+    settled = device_options.read(options, backend, own=own, precisions=device_options.TORCH)
     loaded, body = open_body(policy, options, settled, wrap)
     said = {**eager.base_facts(backend), **loaded.facts, **(facts or {})}
     work = QueuedSteps(body, torch_cuda.stream(settled), said, counters, before)

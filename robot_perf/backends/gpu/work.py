@@ -34,7 +34,8 @@ class StreamWork:
         examine: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
-        self._enqueue, self._facts, self._close = enqueue, facts, close
+        self._enqueue: Callable[[], None] = enqueue
+        self._facts, self._close = facts, close
         self._capturable, self._warm_ups, self._examine = capturable, warm_ups, examine
         self.staged, self.answers = buffers.staged, buffers.answers
         self.wait, self.busy = stream.wait, stream.busy
@@ -147,11 +148,18 @@ class StreamWork:
         return {**found, **self._facts()}
 
     def close(self) -> None:
-        """Graphs, buffers, then the runtime's own."""
+        """Graphs and the runtime's own first, while the stream they use still exists; then memory and stream."""
         self._stream.wait()
         for graph in self._graphs.values():
             graph.close()
+        self._graphs.clear()
+        # What is left holding the runtime would be collected later, after its stream: that ends in a crash, not in an error.
+        self.launch, self._enqueue, self._examine = _closed, _closed, None
+        self._close()
         self._marks.close()
         self._buffers.close()
-        self._close()
         self._stream.close()
+
+
+def _closed() -> None:
+    raise RuntimeError("the runner is closed")
