@@ -47,6 +47,9 @@ class Watcher:
         from robot_perf.run.stepmap import Phase, Word
 
         if stepmap[Word.PHASE] < Phase.LOADED:
+            if self._show_bar and time.monotonic() - self._last >= _LOOK_S:
+                self._last = time.monotonic()
+                self._draw_loading(stepmap)
             return
         if self._opening and stepmap.report.get("policy"):
             self._opening = False
@@ -74,7 +77,25 @@ class Watcher:
         )
         show(join([*lines, ""]))
 
+    def _draw_loading(self, stepmap: StepMap) -> None:
+        """What a long load is doing (an engine's build takes minutes), as far as it says."""
+        loading = stepmap.report.get("loading")
+        if not loading:
+            return
+        self._start()
+        fraction = loading.get("fraction")
+        total, done = (None, 0) if fraction is None else (100, round(100 * fraction))
+        self._bar.update(self._task, description="loading", total=total, completed=done, figures=loading["what"])
+        self._bar.refresh()
+
     def _draw(self, stepmap: StepMap) -> None:
+        self._start()
+        live = self._view.look(stepmap)
+        total = live.scheduled if live.phase == "measuring" else None
+        self._bar.update(self._task, description=live.phase, total=total, completed=live.reached, figures=figures(live))
+        self._bar.refresh()
+
+    def _start(self) -> None:
         if self._bar is None:
             from rich.console import Console
             from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -93,10 +114,6 @@ class Watcher:
             )
             self._bar.start()
             self._task = self._bar.add_task("", total=None, figures="")
-        live = self._view.look(stepmap)
-        total = live.scheduled if live.phase == "measuring" else None
-        self._bar.update(self._task, description=live.phase, total=total, completed=live.reached, figures=figures(live))
-        self._bar.refresh()
 
 
 def figures(live: Live) -> str:

@@ -80,11 +80,18 @@ class BlockWorker:
         finally:
             os.close(theirs)
 
-    def wait_loaded(self, timeout_s: float) -> Refusal | None:
-        """None once the policy is loaded, else why it is not. `report` then holds the cold start and the backend's facts."""
+    def wait_loaded(self, timeout_s: float, heard: Callable[[str, float | None], None] | None = None) -> Refusal | None:
+        """None once the policy is loaded, else why it is not. `report` then holds the cold start and the backend's facts.
+
+        `heard(what, fraction)` is told what a long load is doing; `timeout_s` counts from its last word.
+        """
         if self.refusal is not None or self.report:
             return self.refusal
         message = self._read(time.monotonic() + timeout_s)
+        while message is not None and message["event"] == "loading":
+            if heard is not None:
+                heard(message["what"], message["fraction"])
+            message = self._read(time.monotonic() + timeout_s)
         if message is None:
             how = self._how_it_ended()
             self.refusal = Refusal(f"{how} while the policy was loading{self._last_words()}", 4)

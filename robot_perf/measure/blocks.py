@@ -18,6 +18,7 @@ from dataclasses import replace  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
+from robot_perf.backends import progress  # noqa: E402
 from robot_perf.backends.protocol import Runner  # noqa: E402
 from robot_perf.errors import ExitCode, RobotPerfError  # noqa: E402
 from robot_perf.measure import worker_parts as parts  # noqa: E402
@@ -44,6 +45,7 @@ def main(order_path: str, reply_fd: int) -> int:
         replies.write(json.dumps(what) + "\n")
 
     report: dict[str, Any] = {"notes": [], "cold_start": {"process_ns": _ENTERED_NS - order.spawned_ns}}
+    progress.listen(parts.throttled(lambda what, fraction: reply(event="loading", what=what, fraction=fraction)))
     try:
         runner, observations = _load(order, report)
     except RobotPerfError as error:

@@ -24,17 +24,27 @@ _PR_SET_PDEATHSIG = 1
 _TELL_S = 0.25
 
 
-def tell_loading(stepmap: StepMap, report: dict[str, Any]) -> None:
-    """What a long load is doing goes into the report while the policy loads, at most four times a second."""
+def throttled(tell: progress.Listener) -> progress.Listener:
+    """The listener, told at most four times a second; words without a fraction always get through."""
     last = [0.0]
 
     def heard(what: str, fraction: float | None) -> None:
         now = time.monotonic()
-        if stepmap[Word.PHASE] <= Phase.LOADING and (now - last[0] >= _TELL_S or fraction is None):
+        if now - last[0] >= _TELL_S or fraction is None:
             last[0] = now
+            tell(what, fraction)
+
+    return heard
+
+
+def tell_loading(stepmap: StepMap, report: dict[str, Any]) -> None:
+    """What a long load is doing goes into the report while the policy loads."""
+
+    def tell(what: str, fraction: float | None) -> None:
+        if stepmap[Word.PHASE] <= Phase.LOADING:
             stepmap.write_report(report | {"loading": {"what": what, "fraction": fraction}})
 
-    progress.listen(heard)
+    progress.listen(throttled(tell))
 
 
 def load_runner(order: WorkOrder, report: dict[str, Any], entered_ns: int) -> Runner:
