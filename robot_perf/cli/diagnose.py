@@ -22,6 +22,8 @@ def command(
     steps: Annotated[str | None, typer.Option(help="Regular expression of the ranges that are steps.", show_default="found by rule")] = None,
     counters: Annotated[Path | None, typer.Option(help="ncu CSV of the same kernels: classes for the device part.", show_default=False)] = None,
     predict: Annotated[list[str] | None, typer.Option(help="Prediction against an ncu report, PATTERN@linear=64x1024x4096,dtype=bf16; repeatable.", show_default=False)] = None,
+    cost: Annotated[str | None, typer.Option(help="Bytes and FLOP of a step, bytes=N,flop=N,dtype=bf16: floors against the kernel time of a timeline.", show_default=False)] = None,
+    policy: Annotated[str | None, typer.Option(help="Read that cost from a policy instead.", show_default=False)] = None,
     probed_gb_s: Annotated[float | None, typer.Option("--probed-gb-s", help="Bandwidth that a probe reached: kernels at 90 % of it are done.", show_default=False)] = None,
     cache_control: Annotated[str | None, typer.Option("--cache-control", help="ncu's cache control where the file doesn't say: none or all.", show_default=False)] = None,
     clock_control: Annotated[str | None, typer.Option("--clock-control", help="ncu's clock control where the file doesn't say: none or base.", show_default=False)] = None,
@@ -44,7 +46,7 @@ def command(
     done = diagnose_file(
         DiagnoseRequest(
             file, on, rate, steps, counters, probed_gb_s, tuple(predict or ()), cache_control, clock_control, export,
-            _thresholds(threshold),
+            _thresholds(threshold), cost, policy,
         )
     )  # fmt: skip
     if trace is not None:

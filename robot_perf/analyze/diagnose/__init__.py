@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from robot_perf.analyze.diagnose import rules_device, rules_host, rules_summary, rules_sync
 from robot_perf.analyze.diagnose.context import Context
-from robot_perf.analyze.diagnose.model import CANT, Diagnosis, Finding, Fix, KernelClass
+from robot_perf.analyze.diagnose.model import CANT, Diagnosis, Finding, Fix, KernelClass, StepCost
 from robot_perf.analyze.diagnose.thresholds import Thresholds
 from robot_perf.analyze.diagnose.verdict import conclude
 from robot_perf.profiles.model import Profile
 from robot_perf.specs import DeviceSpec
 
-__all__ = ["RULES", "SUMMARY_RULES", "Diagnosis", "Finding", "Fix", "KernelClass", "Thresholds", "diagnose"]
+__all__ = ["RULES", "SUMMARY_RULES", "Diagnosis", "Finding", "Fix", "KernelClass", "StepCost", "Thresholds", "diagnose"]
 
 Rule = Callable[[Context], Finding]
 
@@ -48,11 +48,12 @@ def diagnose(
     counters: Profile | None = None,
     probed_bytes_s: float | None = None,
     limits: Thresholds | None = None,
+    cost: StepCost | None = None,
 ) -> Diagnosis:
     """The diagnosis of a Profile. Pure: the same file and options give the same answer.
 
     `device` is --on (SM count and peaks that the file lacks), `period_ns` the control period, `pattern` a regular expression
-    of the step ranges, `counters` an ncu Profile of the same kernels, `probed_bytes_s` the bandwidth that a probe reached.
+    of the step ranges, `counters` an ncu Profile of the same kernels, `probed_bytes_s` the bandwidth that a probe reached, `cost` bytes and FLOP of a step for a roofline reading.
     """
     from robot_perf.analyze.diagnose.counters import conclude_counters
     from robot_perf.analyze.diagnose.kernel_class import kernel_classes
@@ -62,7 +63,7 @@ def diagnose(
     classes = (
         tuple(c for c in kernel_classes(measured, used, device, probed_bytes_s) if c is not None) if measured else ()
     )
-    context = Context(profile, used, pattern, period_ns, device, classes)
+    context = Context(profile, used, pattern, period_ns, device, classes, cost)
     if profile.header.shape == "counters":
         return conclude_counters(context, _unanswered(context))
     if profile.header.shape == "summary":

@@ -12,13 +12,14 @@ import numpy as np
 
 from robot_perf.analyze.diagnose import facts as compute
 from robot_perf.analyze.diagnose.account import Account, account
-from robot_perf.analyze.diagnose.model import CantAnswer, KernelClass
+from robot_perf.analyze.diagnose.model import CantAnswer, KernelClass, StepCost
 from robot_perf.analyze.diagnose.steps import Steps, find_steps
 from robot_perf.analyze.diagnose.thresholds import Thresholds
 from robot_perf.analyze.diagnose.work import Work, devices_of, launch_calls
 from robot_perf.profiles.model import Profile
 from robot_perf.profiles.names import collapse_digits
 from robot_perf.specs import DeviceSpec
+from robot_perf.units import format_duration
 
 SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 MAX_STAGE_STEPS = 50  # a host stage repeats: fifty steps name it
@@ -45,6 +46,14 @@ class Context:
     period_ns: int | None = None
     device: DeviceSpec | None = None  # --on
     classes: tuple[KernelClass, ...] = ()  # from counters of the same kernels
+    cost: StepCost | None = None  # bytes and FLOP of a step, where they are known
+
+    def duration(self, ns: float) -> str:
+        """A duration in words; below five clock steps of a trace in whole microseconds it is only said to be below (rule K3)."""
+        step = self.profile.header.resolution_ns
+        if step >= 1000 and ns < 5 * step:
+            return f"< {format_duration(5 * step)} (clock step {format_duration(step)})"
+        return format_duration(ns)
 
     @property
     def unit(self) -> str:
@@ -232,7 +241,7 @@ class Context:
                 CantAnswer(
                     "memory or compute bound",
                     "no counters in this trace",
-                    "robot-perf profile POLICY --rate HZ --ncu prints the command",
+                    "robot-perf profile POLICY --rate HZ --ncu --kernels REGEX --trace FILE prints the command",
                 )
             )
         if self.profile.header.graph_mode == "graph" and self.profile.kernels["kind"].max() == 3:

@@ -94,7 +94,7 @@ def dependency(context: Context, share: float) -> tuple[Fix, ...]:
 def gpu(context: Context, labels: list[str]) -> tuple[Fix, ...]:
     """Fixes by kernel class; without counters the first step is to get them."""
     if not labels:
-        return (Fix("measure the class of the longest kernels", "says whether bytes, arithmetic or latency limit them", "ncu replays kernels: never on a live robot", "robot-perf profile POLICY --rate HZ --ncu"),)  # fmt: skip
+        return (Fix("measure the class of the longest kernels", "says whether bytes, arithmetic or latency limit them", "ncu replays kernels: never on a live robot", "robot-perf profile POLICY --rate HZ --ncu --kernels REGEX --trace FILE"),)  # fmt: skip
     return tuple(fix for label in labels[:2] for fix in CLASS_FIXES.get(label.split(",")[0], ()))
 
 

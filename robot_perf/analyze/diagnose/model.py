@@ -66,6 +66,15 @@ class KernelClass:
 
 
 @dataclass(frozen=True)
+class StepCost:
+    """Compulsory bytes and FLOP of one step; None where unknown."""
+
+    bytes_read: float | None
+    flop: float | None
+    dtype: str
+
+
+@dataclass(frozen=True)
 class Diagnosis:
     """Facts first, then one primary limit, then every rule's outcome."""
 

@@ -9,7 +9,7 @@ from robot_perf.analyze.diagnose.context import Context
 from robot_perf.analyze.diagnose.model import CANT, CLEAN, FOUND, GPU_UNMEASURED, Finding
 from robot_perf.profiles.model import COPY
 from robot_perf.profiles.names import is_communication
-from robot_perf.units import format_bytes, format_duration
+from robot_perf.units import format_bytes
 
 
 def transfer(context: Context) -> Finding:
@@ -65,7 +65,7 @@ def dependency(context: Context) -> Finding:
     if share < context.limits.listed_share:
         return Finding("dependency", CLEAN, context.below(share, "idle time before queued work is"), evidence, share)
     gap = context.step["gap_mean_ns"]
-    reason = f"{share:.0f} % of the {context.unit} is idle although the work was launched before: {context.step['gaps_per_step']:.0f} gaps a {context.unit}, mean {format_duration(gap or 0)}"
+    reason = f"{share:.0f} % of the {context.unit} is idle although the work was launched before: {context.step['gaps_per_step']:.0f} gaps a {context.unit}, mean {context.duration(gap or 0)}"
     return Finding(
         "dependency",
         FOUND,

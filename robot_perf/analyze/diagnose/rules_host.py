@@ -59,7 +59,7 @@ def launch_cpu(context: Context) -> Finding:
     )
     reason = (
         f"{launched}"
-        + (f", median call {format_duration(median)}" if median else "")
+        + (f", median call {context.duration(median)}" if median else "")
         + f"; the device waits for the host for {share:.0f} % of the {context.unit}"
     )
     confirm = (

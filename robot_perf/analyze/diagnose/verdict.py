@@ -12,6 +12,7 @@ from robot_perf.analyze.diagnose.context import Context
 from robot_perf.analyze.diagnose.fallback import fallback
 from robot_perf.analyze.diagnose.intervals import Int
 from robot_perf.analyze.diagnose.model import CANT, GPU_UNMEASURED, CantAnswer, Diagnosis, Finding
+from robot_perf.analyze.diagnose.roofline_reading import roofline_reading
 from robot_perf.analyze.diagnose.rules_device import class_shares
 from robot_perf.analyze.diagnose.steps import find_steps
 from robot_perf.units import format_duration
@@ -92,7 +93,7 @@ def _timeline_facts(context: Context) -> dict[str, Any]:
     return {
         "devices": devices, "step": dict(context.step), "launch": dict(context.launch), "copies": context.copies, **dict(context.kernels), "graph_mode": header.graph_mode,
         "coverage": {**header.coverage, "linked_share": float(context.work.linked.mean())}, "closed_loop": closed_loop(context), "clock_step_ns": header.resolution_ns,
-        "ops": sum(len(w.ops) for w in context.works),
+        "ops": sum(len(w.ops) for w in context.works), "roofline": roofline_reading(context, context.cost) if context.cost else None,
     }  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def deadline(context: Context) -> str:
     if steps.host_ahead:
         return "host ahead: throughput windows, not latency; the deadline is not judged here"
     window, most = float(np.median(steps.window_ns[steps.keep])), int(steps.window_ns[steps.keep].max())
-    text = f"step {format_duration(window)} (p50), {format_duration(most)} (max) under the profiler"
+    text = f"step {context.duration(window)} (p50), {context.duration(most)} (max) under the profiler"
     if context.period_ns is not None:
         return _against_period(steps.window_ns[steps.keep], context.period_ns, text)
     if closed_loop(context):
