@@ -90,17 +90,23 @@ def structures(m: int, d: int) -> list[Launch]:
                 each = pow2(math.ceil(d / ctas)) / (32 * warps)
                 if 8 <= each <= 32 and (ctas == 1 or d / ctas >= 1024) and (ctas < 16 or m <= 16):
                     found.append(Launch("split", warps, ctas=ctas, **base))
-    if d >= 8192:
-        found += loops(d, base)
+    if d >= 2048:
+        found += loops(d, {**base, "policy": 1})
+    if d >= 16384 and m > 132:
+        found += [
+            Launch("stream", warps, ctas=ctas, **base)
+            for ctas, warps in ((8, 8), (8, 16), (16, 8), (4, 16), (4, 32), (2, 16), (2, 8))
+            if 8 <= d / ctas / warps / 32 <= 32
+        ]
     return found
 
 
 def loops(d: int, base: dict) -> list[Launch]:
     """Two-pass launches: chunks, warps, blocks per row, and a register cap that lets two blocks of 1024 threads share an SM."""
     found = []
-    for ctas in (1, 2, 4, 8):
-        for width, warps in itertools.product((4096, 8192, 16384), (8, 16, 32)):
-            if 8 <= width / (32 * warps) <= 16 and d / ctas >= max(width, 8192):
+    for ctas in (1, 2, 4, 8) if d > 16384 else (1,):
+        for width, warps in itertools.product((2048, 4096, 8192, 16384), (4, 8, 16, 32)):
+            if 8 <= width / (32 * warps) <= 16 and d / ctas >= max(width, 2048):
                 found += [
                     Launch("loop", warps, block=width, ctas=ctas, registers=r, **base)
                     for r in ((0, 32) if warps == 32 else (0,))
@@ -117,7 +123,7 @@ def refined(report: Path, m: int, d: int, margin: float) -> list[Launch]:
             timed = [e for e in point["found"] if "us" in e]
             best = min(e["us"] for e in timed)
             keep |= {shape_of(Launch(**e["launch"])) for e in timed if e["us"] <= margin * best}
-    return [x for x in found if not keep or shape_of(x) in keep or (x.kernel == "loop" and m > 16)]
+    return [x for x in found if not keep or shape_of(x) in keep or (x.kernel in ("loop", "stream") and m > 16)]
 
 
 def shape_of(launch: Launch) -> tuple:
@@ -173,7 +179,7 @@ class Point:
 
     def call(self, variant: Variant) -> Callable[[int], None]:
         got = load(variant, 0)
-        unit, grid = 8, variant.launch.grid(self.m)
+        unit, grid = 8, variant.launch.resident_grid(self.m, device_facts(0).sm_count, got.registers)
         stride = self.d // unit
         tail = (self.m, stride, stride, stride, stride, float_bits(1e-6), 0, *got.fixed)
         pointer = lambda t: 0 if t is None else t.data_ptr()  # noqa: E731
@@ -309,6 +315,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--only", choices=("headline", "all"), default="all")
     parser.add_argument("--refine", type=Path, help="an earlier tune.json: time only what came near its best")
+    parser.add_argument("--least-width", type=int, default=0, help="only rows at least this wide")
     parser.add_argument("--margin", type=float, default=1.12)
     options = parser.parse_args()
     begin = time.monotonic()
@@ -321,6 +328,7 @@ def main() -> None:
         return refined(options.refine, m, d, options.margin) if options.refine else structures(m, d)
 
     shapes = [*HEADLINE, *(s for s in table if s not in HEADLINE)] if options.only == "all" else HEADLINE
+    shapes = [(m, d) for m, d in shapes if d >= options.least_width]
     report = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -387,6 +395,7 @@ def short(launch: dict) -> str:
     where = {
         "row": f"r{launch['rows']}",
         "split": f"c{launch['ctas']}",
+        "stream": f"c{launch['ctas']}",
         "loop": f"c{launch['ctas']} b{launch['block']} m{launch['registers']}{'' if launch['reverse'] else ' forward'}",
     }
     parts = [

@@ -29,7 +29,7 @@ def rmsnorm(
     provider: Annotated[list[str] | None, typer.Option(help="Only this provider beside ours; repeatable.", show_default="all that are installed")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved turns per point, in a rotating order.")] = 3,
     replays: Annotated[int, typer.Option(min=1, help="Graph replays per turn.")] = 5,
-    precompile: Annotated[int, typer.Option(min=0, help="Processes that compile ahead; 0 compiles at each point.")] = 0,
+    ahead: Annotated[int, typer.Option(min=0, help="Extra processes that compile everything first; 0 compiles at each point.")] = 0,
     budget_s: Annotated[float | None, typer.Option(min=1, help="Start no further point after this many seconds.", show_default="none")] = None,
     spec_gb_s: Annotated[float | None, typer.Option(min=1, help="The memory's bandwidth, GB/s.", show_default="the device table's")] = None,
     read: Annotated[Path | None, typer.Option("--from", help="Render an earlier report instead of measuring.", show_default=False)] = None,
@@ -52,7 +52,7 @@ def rmsnorm(
     if read is not None:
         report = task.read_report(read)
     else:
-        request = task.RmsNormRequest(sweep, tuple(provider or ()), rounds, replays, precompile, budget_s)
+        request = task.RmsNormRequest(sweep, tuple(provider or ()), rounds, replays, ahead, budget_s)
         report = task.bench_rmsnorm(request, _say, _keeper(paths))
     found = task.document(report, spec_gb_s)
     command = report.setdefault("command", _command())

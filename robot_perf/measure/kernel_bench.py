@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from robot_perf.errors import BackendUnavailableError
+from robot_perf.measure.kernel_bench_lock import LOCK_VARIABLE
 from robot_perf.measure.kernel_bench_points import Point, bytes_touched
 from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS
 from robot_perf.measure.nvml import Meter, open_meter
@@ -27,8 +28,10 @@ from robot_perf.measure.nvml import Meter, open_meter
 __all__ = ["COPY", "BenchRequest", "run_bench"]
 
 COPY = "copy"
+HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
 SCHEMA = "robot-perf/rmsnorm-1"
 WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench_worker")
+PREPARE_PATIENCE_S = 1800.0
 PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
 
 
@@ -40,7 +43,7 @@ class BenchRequest:
     providers: tuple[str, ...]
     rounds: int = 3
     replays: int = 5
-    precompile: int = 0  # helper processes that fill the compilers' disk caches first
+    ahead: int = 0  # extra processes that compile before anything is timed; 0 compiles at each point
     budget_s: float | None = None
     profiled: frozenset[Point] = field(default_factory=frozenset)  # points whose kernels are named and gaps measured
 
@@ -69,12 +72,12 @@ class _Process:
         except (BrokenPipeError, ValueError):
             self._died()
 
-    def answer(self) -> dict[str, Any]:
+    def answer(self, patience_s: float | None = None) -> dict[str, Any]:
         """The next reply, or {"error": …} from a worker that died or went silent."""
         out: IO[str] | None = self._process.stdout
         assert out is not None
         if self.reason is None:
-            ready, _, _ = select.select([out], [], [], PATIENCE_S)
+            ready, _, _ = select.select([out], [], [], patience_s or PATIENCE_S)
             if not ready:
                 self._process.kill()
                 self.reason = f"no answer within {PATIENCE_S:.0f} s"
@@ -102,6 +105,22 @@ class _Process:
         self._process.stdout.close()  # type: ignore[union-attr]
 
 
+class _Team:
+    """A provider's processes: one, or several that compiled a share of the points ahead."""
+
+    def __init__(self, name: str, size: int, environment: dict[str, str]) -> None:
+        self.members = [_Process(name, environment) for _ in range(size)]
+
+    def of(self, index: int) -> _Process:
+        """The process that has point number `index`."""
+        return self.members[index % len(self.members)]
+
+    def close(self) -> None:
+        """Ends them."""
+        for member in self.members:
+            member.close()
+
+
 def run_bench(
     request: BenchRequest, say: Callable[[str], None], keep: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
@@ -116,14 +135,16 @@ def run_bench(
             "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # the processes here are the parallelism
             "PYTHONUNBUFFERED": "1",
+            LOCK_VARIABLE: str(Path(folder) / "gpu.lock"),
         }
-        compile_s = _precompile(request, environment, say) if request.precompile else {}
-        workers = {name: _Process(name, environment) for name in (*request.providers, COPY)}
+        teams = {name: _Team(name, size, environment) for name, size in _sizes(request).items()}
         meter, why_no_meter = open_meter("cuda:0")
         try:
-            report = _greet(workers, request)
+            report = _greet(teams, request)
             report["machine"] = {"nvml": why_no_meter} if meter is None else meter.identity()
-            report["compile_s"] = compile_s
+            report["compile_s"] = _prepare(teams, request, say) if request.ahead else {}
+            teams[COPY].of(0).send(command="warm_up")
+            teams[COPY].of(0).answer()
             for index, point in enumerate(request.points):
                 if request.budget_s is not None and time.monotonic() - began > request.budget_s:
                     report["stopped"] = (
@@ -132,15 +153,40 @@ def run_bench(
                     say(report["stopped"])
                     break
                 before = _clocks(meter)
-                entry = _measure(workers, point, request)
+                entry = _measure({name: team.of(index) for name, team in teams.items()}, point, request)
                 report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
                 say(f"[{index + 1}/{len(request.points)}] {point.name}  {time.monotonic() - began:.0f} s")
                 keep(report)
         finally:
-            for worker in workers.values():
-                worker.close()
+            for team in teams.values():
+                team.close()
     report["wall_s"] = round(time.monotonic() - began, 1)
     return report
+
+
+def _sizes(request: BenchRequest) -> dict[str, int]:
+    """Processes per provider: one, and `ahead` more shared out by what each takes to compile."""
+    costs = {name: PROVIDERS[name].compile_s for name in request.providers}
+    whole = sum(costs.values()) or 1.0
+    sizes = {name: 1 + round(request.ahead * cost / whole) for name, cost in costs.items()}
+    return {**{name: min(size, len(request.points)) for name, size in sizes.items()}, COPY: 1}
+
+
+def _prepare(teams: dict[str, _Team], request: BenchRequest, say: Callable[[str], None]) -> dict[str, Any]:
+    """Has every process compile its share of the points; seconds per provider and point, printed apart from the times."""
+    asked = []
+    for name, team in teams.items():
+        for number, member in enumerate(team.members):
+            share = [asdict(p) for i, p in enumerate(request.points) if i % len(team.members) == number]
+            if name != COPY:
+                member.send(command="prepare", points=share)
+                asked.append((name, member))
+    took: dict[str, Any] = {}
+    for name, member in asked:
+        reply = member.answer(patience_s=PREPARE_PATIENCE_S)
+        took.setdefault(name, {}).update(reply.get("took_s", {"error": reply.get("error")}))
+    say(f"compiled ahead with {len(asked)} processes")
+    return took
 
 
 def _clocks(meter: Meter | None) -> dict[str, Any] | None:
@@ -152,10 +198,15 @@ def _clocks(meter: Meter | None) -> dict[str, Any] | None:
     return found | {"power_w": now.power_w, "temperature_c": now.temperature_c, "throttle": list(now.throttle)}
 
 
-def _greet(workers: dict[str, _Process], request: BenchRequest) -> dict[str, Any]:
-    for worker in workers.values():
-        worker.send(command="hello")
-    replies = {name: worker.answer() for name, worker in workers.items()}
+def _greet(teams: dict[str, _Team], request: BenchRequest) -> dict[str, Any]:
+    everyone = [(name, member) for name, team in teams.items() for member in team.members]
+    for _, member in everyone:
+        member.send(command="hello")
+    replies: dict[str, dict[str, Any]] = {}
+    for name, member in everyone:
+        reply = member.answer()
+        if name not in replies or "error" in reply:
+            replies[name] = reply
     for name in (OURS, COPY):
         problem = replies[name].get("unavailable") or replies[name].get("error")
         if problem:
@@ -163,9 +214,9 @@ def _greet(workers: dict[str, _Process], request: BenchRequest) -> dict[str, Any
                 "the RMSNorm bench can't run here", why=problem, do="It needs a CUDA GPU, torch and triton."
             )
     first = replies[OURS]
-    workers[COPY].send(command="floor")
-    floor = workers[COPY].answer()
-    report = {
+    teams[COPY].of(0).send(command="floor")
+    floor = teams[COPY].of(0).answer()
+    report: dict[str, Any] = {
         "schema": SCHEMA,
         "gpu": first["gpu"],
         "torch": first["torch"],
@@ -178,32 +229,11 @@ def _greet(workers: dict[str, _Process], request: BenchRequest) -> dict[str, Any
     for name in request.providers:
         reply = replies[name]
         reason = reply.get("unavailable") or reply.get("error")
-        report["providers"][name] = (
-            {"unavailable": reason} if reason else {"note": reply["note"], "version": reply.get("version")}
-        )
+        found = {"unavailable": reason} if reason else {"note": reply["note"], "version": reply.get("version")}
+        report["providers"][name] = found
         if reason:
-            workers.pop(name).close()
+            teams.pop(name).close()
     return report
-
-
-def _precompile(request: BenchRequest, environment: dict[str, str], say: Callable[[str], None]) -> dict[str, Any]:
-    """Fills the compilers' disk caches with many processes; seconds per provider and point, printed apart from the times."""
-    jobs = [(name, point) for name in request.providers for point in request.points if PROVIDERS[name].compiles]
-    took: dict[str, Any] = {}
-    chunks: list[tuple[str, list[Point]]] = []
-    for name in dict.fromkeys(name for name, _ in jobs):
-        mine = [point for other, point in jobs if other == name]
-        parts = max(1, min(len(mine), request.precompile * len(mine) // max(1, len(jobs))))
-        chunks += [(name, mine[i::parts]) for i in range(parts)]
-    helpers = [(name, part, _Process(name, environment)) for name, part in chunks]
-    for _, part, helper in helpers:
-        helper.send(command="precompile", points=[asdict(p) for p in part])
-    for name, _, helper in helpers:
-        reply = helper.answer()
-        took.setdefault(name, {}).update(reply.get("took_s", {"error": reply.get("error")}))
-        helper.close()
-    say(f"compiled ahead with {len(helpers)} processes")
-    return took
 
 
 def _measure(workers: dict[str, _Process], point: Point, request: BenchRequest) -> dict[str, Any]:
@@ -218,7 +248,7 @@ def _measure(workers: dict[str, _Process], point: Point, request: BenchRequest) 
         order = ready[shift:] + ready[:shift]
         for name in order if turn % 2 == 0 else reversed(order):
             for what in ("host", "warm", "cold"):
-                if what == "host" and name == COPY:
+                if what == "host" and (name == COPY or point.m > HOST_ROWS):
                     continue
                 workers[name].send(command="time", what=what, times=request.replays if what != "host" else 3)
                 reply = workers[name].answer()

@@ -22,7 +22,7 @@ class RmsNormRequest:
     providers: tuple[str, ...] = ()
     rounds: int = 3
     replays: int = 5
-    precompile: int = 0
+    ahead: int = 0
     budget_s: float | None = None
 
 
@@ -49,7 +49,7 @@ def bench_rmsnorm(
             providers=names,
             rounds=request.rounds,
             replays=request.replays,
-            precompile=request.precompile,
+            ahead=request.ahead,
             budget_s=request.budget_s,
             profiled=frozenset(HEADLINE),
         ),

@@ -21,7 +21,7 @@ from robot_perf.measure import (
 from robot_perf.measure.kernel_bench import BenchRequest, run_bench
 from robot_perf.measure.kernel_bench_check import judge
 from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, Point, bytes_touched
-from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, SERIAL
+from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, SERIAL, _fresh
 from robot_perf.measure.kernel_bench_summary import summarise
 from robot_perf.tasks import kernels as task
 
@@ -53,7 +53,7 @@ for line in sys.stdin:
         order.write(name + " " + m["what"] + "\\n"); order.flush()
         r = {"us": [us * rng.uniform(0.99, 1.01) for _ in range(m["times"])]}
         if m["what"] == "host": r = {"us": [9.0 * speed] * m["times"]}
-    elif c == "precompile": r = {"took_s": {str(i): 0.1 for i in range(len(m["points"]))}}
+    elif c == "prepare": r = {"took_s": {p["op"] + str(p["m"]): 0.1 for p in m["points"]}}
     else: r = {}
     print(json.dumps(r), flush=True)
 """
@@ -101,8 +101,9 @@ def test_a_budget_stops_between_points(stand_in):
 
 
 def test_compiling_ahead_is_reported_apart(stand_in):
-    report, _ = measure(points=HEADLINE[:2], precompile=3)
-    assert set(report["compile_s"]) == {n for n, p in PROVIDERS.items() if p.compiles}
+    report, _ = measure(points=HEADLINE[3:5], ahead=3)
+    assert set(report["compile_s"]) == set(PROVIDERS) - {"quack"}
+    assert all(len(took) == 2 for took in report["compile_s"].values())
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
@@ -227,6 +228,27 @@ def test_a_workers_point(on_cpu, name, op):
         assert worker.time("cold", 2)["us"] == ([2.0, 2.1] if by == "rotation" else [0.0, 0.0])
         assert all(v > 0 for v in worker.time("host", 2)["us"])
     assert worker.drop() == {}
+
+
+def test_a_point_compiled_ahead_is_the_one_that_is_timed(on_cpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("ROBOT_PERF_BENCH_LOCK", str(tmp_path / "lock"))
+    worker = kernel_bench_worker.Worker("F.rms_norm")
+    worker.hello()
+    points = [Point("rms_norm", 2, 2048), Point("add_rms_norm", 2, 64)]
+    took = worker.prepare(points)["took_s"]
+    assert set(took) == {p.name for p in points}
+    made = worker.made[points[0]][0]
+    calls = []
+    worker.made[points[0]] = (lambda x, r: (calls.append(1), made(x, r))[1], worker.made[points[0]][1])
+    assert worker.setup(points[0], profile=False)["failed"] is None
+    assert calls
+    assert points[0] not in worker.made
+
+
+def test_every_compiled_function_has_its_own_code():
+    first, second = _fresh(measure), _fresh(measure)
+    assert first.__code__ is not second.__code__
+    assert first.__code__ != second.__code__
 
 
 def test_the_copy_moves_the_ops_bytes(on_cpu):
