@@ -188,12 +188,15 @@ def run_timer(asked: Any, node: Any, executor: Any, subscription: Any, inbox: An
 
 
 def timer_releases(called: Any, period: int) -> Any:
-    """The grid points of the calls: the grid's phase is that of the earliest call, so the timer's own latency is a lower bound."""
+    """The grid points of the calls. The grid's phase is that of the earliest calls (p1), so the timer's own latency is a lower bound."""
     import numpy as np
 
-    k = np.rint((called - called[0]) / period).astype(np.int64)
-    origin = int((called - k * period).min())
-    return origin + (called - origin) // period * period
+    angle = np.angle(np.exp(2j * np.pi * ((called - called[0]) % period) / period).mean()) / (2 * np.pi)
+    middle = called[0] + round(angle * period)
+    residual = (called - middle + period // 2) % period - period // 2
+    phase = middle + int(np.percentile(residual, 1))
+    releases = phase + np.floor((called - phase) / period + 0.05).astype(np.int64) * period
+    return np.minimum(releases, called)
 
 
 def run_thread(asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int) -> None:
@@ -267,7 +270,10 @@ def report(asked: argparse.Namespace, rows: dict[str, list[dict[str, Any]]]) -> 
                 float(v) for v in (*np.percentile(values, [50, 90, 99, 99.9], method="inverted_cdf"), values.max())
             ]
             found[key] = dict(zip(("p50", "p90", "p99", "p99.9", "max"), figures, strict=True))
-            found[f"{key}_max_of_rounds"] = [max(r[key]) / 1e6 for r in rows[name]]
+            found[f"{key}_rounds"] = [
+                [float(v) / 1e6 for v in (*np.percentile(r[key], [50, 99], method="inverted_cdf"), max(r[key]))]
+                for r in rows[name]
+            ]
             line = "".join(f"{v:>9.3f}" for v in figures)
             print(
                 f"{name:<8}{text:<24}{line}"
