@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import gzip
 import re
-import shutil
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
@@ -45,10 +44,13 @@ class ProfileOrder:
 
 
 class _NoRecord:
-    """The recorder of a run that measures nothing."""
+    """The recorder of a run that measures nothing: it counts the steps that ran."""
+
+    steps = 0
 
     def begin(self, step: int, release_ns: int, wake_ns: int, start_ns: int) -> None:
-        """Nothing is recorded."""
+        """Counts."""
+        self.steps += 1
 
     def finish(
         self, start_ns: int, enqueue_end_ns: int, end_ns: int, device_ns: int = NOT_MEASURED, stages: Any = None
@@ -60,7 +62,7 @@ class _NoRecord:
 
 
 def _paced(order: ProfileOrder, runner: Runner, mark: Mark | None, steps: int) -> int:
-    """Runs `steps` releases of the grid; returns the grid index that would come next."""
+    """Runs `steps` releases of the grid; returns how many of them ran: a late step covers the next ones."""
     observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)
     if runner.spec.action is None:
         raise UsageError(f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION.")
@@ -71,7 +73,8 @@ def _paced(order: ProfileOrder, runner: Runner, mark: Mark | None, steps: int) -
     watch = OutputWatch(runner.spec.action, runner.spec.outputs[runner.spec.action])
     step = make_step(target, observations, cast(Recorder, sink), clock, watch)
     origin = clock.now() + max(order.loop.period_ns, 1_000_000)
-    return run_window(replace(order.loop, steps=steps), origin, step, sink, clock, stop)
+    run_window(replace(order.loop, steps=steps), origin, step, sink, clock, stop)
+    return sink.steps
 
 
 def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
@@ -97,7 +100,7 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
             _paced(order, runner, None, 3)
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events", category=UserWarning)
         with profile(activities=activities) as recorded:
-            reached = _paced(
+            ran = _paced(
                 order, runner, lambda name: cast(AbstractContextManager[Any], record_function(name)), order.loop.steps
             )
         recorded.export_chrome_trace(str(trace))
@@ -105,8 +108,8 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
     finally:
         runner.close()
     return {
-        "steps": order.loop.steps,
-        "skipped_releases": reached - order.loop.steps,
+        "steps": ran,
+        "skipped_releases": order.loop.steps - ran,
         "cuda": cuda,
         "torch": str(torch.__version__),
         "backend": order.backend,
@@ -116,15 +119,24 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
 _IDENTITY = re.compile(rb'"(?:host_name|hostname|username|user|trace_id|job_name)"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?')
 
 
+_TRACE_NAME = re.compile(rb',\s*"traceName"\s*:\s*"(?:[^"\\]|\\.)*"(?=\s*\}\s*$)')
+
+
 def remove_identity(trace: Path) -> None:
-    """Takes host and user names out of the head of a Kineto trace, where torch writes them: traces get shared."""
+    """Takes host, user and path out of a Kineto trace, where torch writes them at its head and end: traces get shared."""
     opened: Any = gzip.open if trace.suffix == ".gz" else Path.open
     temporary = trace.with_name(f".{trace.name}.part")
     with opened(trace, "rb") as source, opened(temporary, "wb") as target:
         head = source.read(1 << 20)
         at = head.find(b'"traceEvents"')
-        target.write(_IDENTITY.sub(b"", head[:at]) + head[at:] if at >= 0 else head)
-        shutil.copyfileobj(source, target, 1 << 20)
+        held = _IDENTITY.sub(b"", head[:at]) + head[at:] if at >= 0 else head
+        while chunk := source.read(1 << 20):
+            if len(chunk) < 4096:  # the last words stay together
+                held += chunk
+                continue
+            target.write(held)
+            held = chunk
+        target.write(_TRACE_NAME.sub(b"", held))  # torch writes the path of the trace at its end
     temporary.replace(trace)
 
 
@@ -140,9 +152,9 @@ def run_marked(
         try:
             # a profiler makes steps late: skipping their releases would leave fewer steps than its skip and count ask for
             queued = replace(order, loop=replace(order.loop, overrun="queue"))
-            reached = _paced(queued, runner, mark, order.loop.steps)
+            ran = _paced(queued, runner, mark, order.loop.steps)
         finally:
             control("cuProfilerStop")
     finally:
         runner.close()
-    return {"steps": order.loop.steps, "skipped_releases": reached - order.loop.steps, "backend": order.backend}
+    return {"steps": ran, "skipped_releases": order.loop.steps - ran, "backend": order.backend}

@@ -264,11 +264,12 @@ def test_a_run_under_torchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixtu
     except SystemExit as end:
         assert not end.code
     document = json.loads(capsys.readouterr().out)
-    assert document["primary"] == "can't answer" and document["run"]["steps"] == 30
+    ran = document["run"]["steps"]
+    assert document["primary"] == "can't answer" and ran + document["run"]["skipped_releases"] == 30 and ran > 3
     import gzip
 
     text = gzip.decompress(trace.read_bytes())
-    assert b"host_name" not in text and text.count(b'"policy_step"') >= 30
+    assert b"host_name" not in text and b"traceName" not in text and text.count(b'"policy_step"') == ran
 
 
 def test_identities_are_taken_out_of_a_trace(tmp_path: Path) -> None:
@@ -276,7 +277,7 @@ def test_identities_are_taken_out_of_a_trace(tmp_path: Path) -> None:
 
     path = tmp_path / "t.json"
     path.write_text(
-        '{"schemaVersion": 1,\n "host_name": "secret \\" host",\n "username" : "me", "traceEvents": [{"name": "host_name", "ph": "M"}]}'
+        '{"schemaVersion": 1,\n "host_name": "secret \\" host",\n "username" : "me", "traceEvents": [{"name": "host_name", "ph": "M"}], "traceName": "/home/me/t.json" }\n'
     )
     remove_identity(path)
     assert json.loads(path.read_text()) == {"schemaVersion": 1, "traceEvents": [{"name": "host_name", "ph": "M"}]}
