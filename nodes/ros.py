@@ -145,7 +145,7 @@ def declare(node: Any, table: tuple[Parameter, ...] = PARAMETERS) -> list[str]:
                 descriptor.floating_point_range = [FloatingPointRange(from_value=p.minimum, to_value=p.maximum)]
             else:
                 descriptor.integer_range = [IntegerRange(from_value=int(p.minimum), to_value=int(p.maximum), step=1)]
-        override = node._parameter_overrides.get(p.name)
+        override = getattr(node, "_parameter_overrides", {}).get(p.name)
         given = None if override is None else override.value
         try:
             if override is not None and override.type_ != RosParameter.Type.NOT_SET:

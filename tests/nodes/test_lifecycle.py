@@ -198,9 +198,9 @@ def test_simulated_time_is_refused_a_verdict(start, driver, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executor", ["multi", "events"])
-def test_other_executors(start, driver, tmp_path, executor):
-    node = start("policy_node", policy="mlp", rate=100, steps=200, executor=executor, autostart=True)
+@pytest.mark.parametrize(("executor", "place"), [("multi", "thread"), ("events", "thread"), ("single", "polled")])
+def test_other_executors_and_place(start, driver, tmp_path, executor, place):
+    node = start("policy_node", policy="mlp", rate=100, steps=200, executor=executor, place=place, autostart=True)
     node.wait_for("configured:")
     start("observation_node", rate=100, policy="mlp", wait_for=1)
     driver.until(lambda: driver.report().get("blocks"), what="a first block")

@@ -72,6 +72,7 @@ class NodeBody:
         self.blocks: BlockLoop | None = None
         self.collections = Collections()
         self._stamping = False
+        self._poll: Poll | None = None
 
     def load(self) -> None:
         """The runner, with its cold-start rows. Raises RobotPerfError."""
@@ -167,6 +168,7 @@ class NodeBody:
     def prepare_activation(self, feed: Feed, edge: Edge) -> None:
         """Fresh counts and state before `run`."""
         self.stop[0], self.failure, self.stopped_stale = False, None, False
+        self._poll = edge.poll
         if isinstance(feed, LiveObservations):
             feed.forget()
         idle = NoRows()
@@ -204,6 +206,8 @@ class NodeBody:
     def _wait_for_first(self, feed: Feed) -> None:
         if isinstance(feed, LiveObservations):
             while feed.missing and not self.stop[0]:
+                if self._poll is not None:
+                    self._poll()
                 time.sleep(0.002)
 
     def _snapshot(self) -> Callable[[], dict[str, Any]]:
