@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,6 +75,20 @@ def check_rows(count: int, source: str) -> None:
             why="Larger captures are refused, so that memory stays bounded.",
             do="Capture fewer steps.",
         )
+
+
+def check_times(columns: Mapping[str, Column], source: str, limit: int = 1 << 61) -> None:
+    """Refuses times so large that differences would overflow 64 bits: 73 years in ns."""
+    for name in ("start_ns", "end_ns", "dur_ns", "start", "end"):
+        values = columns.get(name)
+        if (
+            values is not None
+            and len(values)
+            and bool(((values != NULL) & ((values > limit) | (values < -limit))).any())
+        ):
+            raise ProfileError(
+                f"{source}: a time is out of range", why="The file may be damaged.", do="Export it again."
+            )
 
 
 def merge_calls(apis: Table) -> Table:

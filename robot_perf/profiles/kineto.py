@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles.build import Names, Rows, check_rows, clip_covering, integer, link, merge_calls
+from robot_perf.profiles.build import Names, Rows, check_rows, check_times, clip_covering, integer, link, merge_calls
 from robot_perf.profiles.jsonstream import EventStream
 from robot_perf.profiles.kineto_facts import (
     copy_facts,
@@ -175,6 +175,8 @@ class _Builder:
     def profile(self, top: dict[str, Any]) -> Profile:
         """Tables on the file's own clock, its smallest time as zero."""
         tables = [rows.columns() for rows in (self.device, self.api, self.range, self.overhead)]
+        for table in tables:
+            check_times(table, self.source)
         starts = [int(t["start_ns"].min()) for t in tables if len(t["start_ns"])]
         zero = min(starts, default=0)
         for table in tables:

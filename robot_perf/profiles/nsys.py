@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles.build import Rows, check_rows, link, merge_calls
+from robot_perf.profiles.build import Rows, check_rows, check_times, link, merge_calls
 from robot_perf.profiles.model import (
     COMMAND_BUFFER_FULL,
     CPU_OP,
@@ -188,7 +188,9 @@ class _Reader:
             rows.add((CPU_OP if autograd else NVTX, text_id, start, end, end - start, pid, number))
             if len(rows) % 100_000 == 0:
                 check_rows(len(rows), self.db.source)
-        return Table(rows.columns(), self.db.names.strings)
+        columns = rows.columns()
+        check_times(columns, self.db.source)
+        return Table(columns, self.db.names.strings)
 
     def overhead(self) -> Table:
         """The profiler's own rows of both overhead tables, with CUPTI's type (rule N17)."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles.build import Names, check_rows
+from robot_perf.profiles.build import Names, check_rows, check_times
 from robot_perf.profiles.model import NULL, Column
 
 _FETCH = 20_000
@@ -105,6 +105,7 @@ class Export:
 
     def reject(self, rows: dict[str, Column]) -> dict[str, Column]:
         """The rows with a start, and an end that is not before it."""
+        check_times(rows, self.source)
         good = (rows["start"] != NULL) & (rows["end"] != NULL) & (rows["end"] >= rows["start"])
         self.rejected += int((~good).sum())
         return rows if good.all() else {k: v[good] for k, v in rows.items()}

@@ -114,7 +114,7 @@ class Parsed:
     def integers(self, name: str) -> Column:
         """A column in whole ns, bytes or counts; empty cells NULL."""
         values = self.numbers(name)
-        if np.isfinite(values).any() and np.nanmax(np.abs(values)) >= 2**62:
+        if np.isfinite(values).any() and np.nanmax(np.abs(values)) >= 2**61:
             raise ProfileError(f"{self.source}: a number of the column {name} is out of range")
         return np.where(np.isnan(values), NULL, np.nan_to_num(np.rint(values))).astype(np.int64)
 

@@ -414,3 +414,15 @@ def test_every_rule_always_has_an_outcome() -> None:
         assert [f.rule for f in d.findings] == list(RULES)
         assert {f.outcome for f in d.findings} <= {FOUND, CLEAN, CANT}
         assert all(f.reason for f in d.findings)
+
+
+def test_many_names_and_steps_stay_fast() -> None:
+    import time
+
+    t = steady(2000)
+    for i in range(3000):
+        t.span(i * 1000, i * 1000 + 10, "unique " + "".join(chr(97 + int(d)) for d in str(i)))
+    profile = t.profile()
+    begin = time.process_time()
+    assert diagnose(profile).primary == "launch/CPU"
+    assert time.process_time() - begin < 5

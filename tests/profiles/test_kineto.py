@@ -269,3 +269,10 @@ def test_two_hundred_thousand_events_in_bounded_memory_and_time(tmp_path: Path) 
     assert time.process_time() - begin < 5
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000, "kB more at the peak"
     assert (profile.kernel_count, profile.launch_count) == (66_700, 66_700)
+
+
+@pytest.mark.parametrize("stamp", [9_000_000_000_000, -9_000_000_000_000, 10**17, "9000000000000.5"])
+def test_times_that_would_overflow_are_one_message(stamp: object) -> None:
+    text = json.dumps([event(ts=0), event(ts=stamp)])
+    with pytest.raises(ProfileError):
+        read(text.replace('"9000000000000.5"', "9000000000000.5"))

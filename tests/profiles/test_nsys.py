@@ -246,3 +246,9 @@ def test_a_database_is_never_written_to(make: Make) -> None:
     before = path.read_bytes(), sorted(p.name for p in path.parent.iterdir())
     load(path)
     assert (path.read_bytes(), sorted(p.name for p in path.parent.iterdir())) == before
+
+
+@pytest.mark.parametrize(("start", "end"), [(-(2**63) + 1, 2**63 - 1), (0, 2**63 - 1), (-(2**62), -(2**62) + 5)])
+def test_times_that_would_overflow_are_one_message(make: Make, start: int, end: int) -> None:
+    with pytest.raises(ProfileError, match="out of range"):
+        load(make(base(CUPTI_ACTIVITY_KIND_KERNEL=(KERNEL, [(start, end, 0, 7, 1, GPID, 1)]))))

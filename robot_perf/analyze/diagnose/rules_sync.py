@@ -16,6 +16,7 @@ _READS = (
     "aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::nonzero", "aten::equal", "aten::cpu", "aten::to", "aten::copy_", "aten::_to_copy",
 )  # fmt: skip
 _D2H = 1
+MAX_NAMED = 500  # reads whose operator is looked up; the rest follow their shares
 
 
 def sync(context: Context) -> Finding:
@@ -75,6 +76,7 @@ def drains(context: Context) -> dict[str, Any]:
     np.maximum.at(last, steps.owner[steps.owner >= 0], work.start[steps.owner >= 0])
     mid = copies[work.start[copies] < last[steps.owner[copies]]]
     names: Counter[str] = Counter()
+    reads = 0
     idle = np.zeros(len(steps), np.int64)
     stage = (
         context.limits.stage_share * context.account.idle
@@ -89,11 +91,14 @@ def drains(context: Context) -> dict[str, Any]:
         ):  # a host stage has its own rule
             continue
         idle[gaps.step[gap]] += gaps.late[gap]
-        names[_reader(context, int(work.call[row]))] += 1
+        reads += 1
+        if reads <= MAX_NAMED:
+            names[_reader(context, int(work.call[row]))] += 1
     kept = max(1, int(steps.keep.sum()))
     share = context.account.percent(idle, steps.keep)
-    calls = [{"name": n, "per_step": c / kept} for n, c in names.most_common(5)]
-    return {"calls": calls, "idle_share_pct": 0.0 if np.isnan(share) else share, "per_step": sum(names.values()) / kept}
+    scale = reads / max(1, min(reads, MAX_NAMED))
+    calls = [{"name": n, "per_step": c * scale / kept} for n, c in names.most_common(5)]
+    return {"calls": calls, "idle_share_pct": 0.0 if np.isnan(share) else share, "per_step": reads / kept}
 
 
 def _reader(context: Context, call: int) -> str:

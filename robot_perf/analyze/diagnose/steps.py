@@ -17,6 +17,7 @@ from robot_perf.profiles.names import collapse_digits
 
 WHOLE = "whole capture, slack not separable"
 PROFILER_STEP = "ProfilerStep#"
+MAX_NAMES = 200  # a range that holds nearly all device work is among the longest
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,13 +121,17 @@ def _matching(pattern: str, marks: Int, names: list[str]) -> Int:
 
 def _inner(ranges: Table, outer: Int, others: Int, collapsed: NDArray[np.str_]) -> Int | None:
     """The inner ranges when each outer holds exactly one, all of one name, and no other (K10)."""
+    order = np.argsort(ranges["start_ns"][others], kind="stable")
+    others, collapsed = others[order], collapsed[order]
     start, end = ranges["start_ns"][others], ranges["end_ns"][others]
+    low = np.searchsorted(start, ranges["start_ns"][outer], "left")
+    high = np.searchsorted(start, ranges["end_ns"][outer], "right")
     picked = []
-    for row in outer:
-        inside = np.flatnonzero((start >= ranges["start_ns"][row]) & (end <= ranges["end_ns"][row]))
+    for row, first, last in zip(outer, low, high, strict=True):
+        inside = np.flatnonzero(end[first:last] <= ranges["end_ns"][row])
         if len(inside) != 1:
             return None
-        picked.append(int(inside[0]))
+        picked.append(int(first + inside[0]))
     return others[picked] if len(set(collapsed[picked])) == 1 else None
 
 
@@ -134,19 +139,21 @@ def _outermost(
     ranges: Table, work: Work, limits: Thresholds, marks: Int, collapsed: NDArray[np.str_]
 ) -> list[tuple[str, Int]]:
     """The longest group of at least three ranges that holds nearly all linked work; else the longest single range that does."""
-    repeated, single = [], []
-    for name in np.unique(collapsed):
-        rows = marks[collapsed == name]
-        total = int((ranges["end_ns"][rows] - ranges["start_ns"][rows]).sum())
-        if total <= 0 or _held(ranges, work, rows) < limits.step_holds:
+    names, inverse = np.unique(collapsed, return_inverse=True)
+    totals = np.bincount(inverse.reshape(-1), weights=ranges["end_ns"][marks] - ranges["start_ns"][marks])
+    single: Int | None = None
+    for number in np.argsort(-totals, kind="stable")[
+        :MAX_NAMES
+    ]:  # the longest first: the first that fits is the outermost
+        rows = marks[collapsed == names[number]]
+        if 1 < len(rows) < limits.min_steps or totals[number] <= 0 or (single is not None and len(rows) == 1):
+            continue
+        if _held(ranges, work, rows) < limits.step_holds:
             continue
         if len(rows) >= limits.min_steps:
-            repeated.append((total, rows))
-        elif len(rows) == 1:
-            single.append((total, rows))
-    if repeated:
-        return [("outermost repeated range", max(repeated, key=lambda g: g[0])[1])]
-    return [("outermost single range", max(single, key=lambda g: g[0])[1])] if single else []
+            return [("outermost repeated range", rows)]
+        single = rows
+    return [("outermost single range", single)] if single is not None else []
 
 
 def _held(ranges: Table, work: Work, rows: Int) -> float:
