@@ -272,7 +272,13 @@ def test_published_files_are_gated_and_measured(
     spec = policies.describe(str(path), action=action)
     made = make_reference(spec, tmp_path)
     assert made.path is not None, made.reason
-    assert _measured(worker, spec, made.path).conditions["invalid"] == []
+    try:
+        run = _measured(worker, spec, made.path)
+    except RobotPerfError as error:
+        # 8.6 has no Mish, 10 has: a refusal by name is an answer, a wrong one is not.
+        assert "voxel" in file and "can't take this model" in str(error), error
+        pytest.skip(str(error))
+    assert run.conditions["invalid"] == []
 
 
 @pytest.mark.gpu

@@ -13,7 +13,7 @@ import io
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from robot_perf.backends.onnxruntime import (
     source_of,
 )
 from robot_perf.backends.protocol import Runner
+from robot_perf.backends.text import first_line
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, UsageError
 from robot_perf.policies.asked import shown
 from robot_perf.policies.observations import random_array
@@ -67,7 +68,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     policy = known_sizes(policy, options)
     device = cudart.open_device(settled)
     preload()
-    before = cudart.free_bytes()
+    footprint = cudart.Footprint()
     stream = cudart.Stream(settled)
     # The TensorRT provider has precision flags; CUDA's follows the types in the model.
     source = _in_precision(policy, settled.precision) if provider == "cuda" else source_of(policy)
@@ -76,9 +77,13 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     check_signature(policy, session)
     binding, buffers = _bound(policy, session, settled)
     run_options = _run_options()
+    raised = runtime_errors()
 
     def enqueue(run: Any = session.run_with_iobinding) -> None:
-        run(binding, run_options)
+        try:
+            run(binding, run_options)
+        except raised as error:
+            raise RuntimeError(f"onnxruntime: {first_line(error)}") from error
 
     facts = {
         "backend": "onnxruntime",
@@ -90,17 +95,15 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         "captured_as": "the provider's own graph, without the copies" if settled.cuda_graph else None,
         "launches_per_step": 1 if settled.cuda_graph else None,
         "build_ns": None,
-        "device_memory_is": "what the device's free memory shrank by while loading, without the CUDA context",
         **({"cpu_nodes": cpu_nodes(policy, source, chosen)} if allowed else {}),
     }
     owned = [binding, session]
     del session  # the list and `enqueue` alone hold it: closing must end it while its stream exists
     work = StreamWork(
-        policy.name, settled, stream, buffers, enqueue, lambda: facts, owned.clear, capturable=False,
-        examine=None if settled.cuda_graph else lambda: _launches(stream, enqueue),
+        policy.name, settled, stream, buffers, enqueue, lambda: facts | footprint.read(), owned.clear, capturable=False,
+        countable=not settled.cuda_graph,
     )  # fmt: skip
     _warm_up(policy, work, settled)
-    facts["device_memory_bytes"] = max(0, before - cudart.free_bytes())
     return QueuedRunner(policy, work)
 
 
@@ -309,30 +312,11 @@ def _warm_up(policy: PolicySpec, work: StreamWork, settled: DeviceOptions) -> No
     try:
         for _ in range(WARM_UPS):
             work.rehearse()
-    except _faults() as error:
+    except RuntimeError as error:
         if faults.is_out_of_memory(error):
             raise faults.out_of_memory(policy.name, error) from error
         raise faults.not_captured(policy.name, error) from error
     work.reset()
-
-
-def _launches(stream: cudart.Stream, enqueue: Callable[[], None]) -> Mapping[str, Any]:
-    """Kernels of one run, by capturing it and throwing the graph away."""
-    try:
-        graph = cudart.Graph(stream, enqueue)
-    except _faults() as error:
-        return {"launches_per_step_reason": f"a run can't be captured to count it: {faults.last_line(error)}"}
-    nodes = dict(graph.nodes)
-    graph.close()
-    return {
-        "launches_per_step": nodes.get("kernel", 0),
-        "graph_nodes": nodes,
-        "launches_are": "kernels of one captured run",
-    }
-
-
-def _faults() -> tuple[type[BaseException], ...]:
-    return (*runtime_errors(), cudart.CudaError)
 
 
 def _versions(session: Any) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from robot_perf.backends.protocol import Array
 class StreamWork:
     """`gpu.runner.Work` over `enqueue`, which queues the policy alone on the stream.
 
-    `capturable` is whether the whole step may become one graph of ours: ONNX Runtime replays its own instead. `owner` is
-    closed last: what holds the runtime's context and weights.
+    `capturable`: the whole step may become one graph of ours; ONNX Runtime replays its own instead. `countable`: a run may be
+    captured to count its kernels. `enqueue` raises RuntimeError; `close` ends the runtime that it calls.
     """
 
     def __init__(
@@ -30,13 +30,13 @@ class StreamWork:
         close: Callable[[], None],
         *,
         capturable: bool,
+        countable: bool = False,
         warm_ups: int = 3,
-        examine: Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
         self._enqueue: Callable[[], None] = enqueue
         self._facts, self._close = facts, close
-        self._capturable, self._warm_ups, self._examine = capturable, warm_ups, examine
+        self._capturable, self._countable, self._warm_ups = capturable, countable, warm_ups
         self.staged, self.answers = buffers.staged, buffers.answers
         self.wait, self.busy = stream.wait, stream.busy
         self._marks = Marks(4)
@@ -130,8 +130,17 @@ class StreamWork:
         return {}
 
     def examine(self) -> Mapping[str, Any]:
-        """What the runtime's owner looks up, if anything."""
-        return self._examine() if self._examine is not None else {}
+        """Kernels of one run that is no graph, by capturing it and throwing the graph away."""
+        if self._graphs or not self._countable:
+            return {}
+        try:
+            graph = Graph(self._stream, self._enqueue)
+        except RuntimeError as error:
+            return {"launches_per_step_reason": f"a run can't be captured to count it: {faults.last_line(error)}"}
+        nodes = dict(graph.nodes)
+        graph.close()
+        kernels = nodes.get("kernel", 0)
+        return {"launches_per_step": kernels, "graph_nodes": nodes, "launches_are": "kernels of one captured run"}
 
     def facts(self) -> Mapping[str, Any]:
         """Options, captured nodes, pinned memory, and what the runtime says."""
@@ -154,7 +163,7 @@ class StreamWork:
             graph.close()
         self._graphs.clear()
         # What is left holding the runtime would be collected later, after its stream: that ends in a crash, not in an error.
-        self.launch, self._enqueue, self._examine = _closed, _closed, None
+        self.launch, self._enqueue = _closed, _closed
         self._close()
         self._marks.close()
         self._buffers.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,10 +32,10 @@ def load(edition: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner
     settled = device_options.read(options, edition, own=OWN, cuda_graph=True)
     device = cudart.open_device(settled)
     api = trt_api.load(edition)
-    before = cudart.free_bytes()
+    footprint = cudart.Footprint()
     engine = engine_for(api, policy, settled.precision, device, options)
     try:
-        return _runner(api, policy, settled, device, engine.plan, dict(engine.facts), before)
+        return _runner(api, policy, settled, device, engine.plan, dict(engine.facts), footprint)
     except (cudart.CudaError, MemoryError) as error:
         if faults.is_out_of_memory(error):
             raise faults.out_of_memory(policy.name, error) from error
@@ -48,7 +49,7 @@ def _runner(
     device: Mapping[str, Any],
     plan: bytes,
     facts: dict[str, Any],
-    free_before: int,
+    footprint: cudart.Footprint,
 ) -> Runner:
     said = len(api.log)
     runtime = api.module.Runtime(api.logger)
@@ -59,6 +60,7 @@ def _runner(
     if context is None:
         raise _refused(api, policy, "can't make an execution context", said)
     held = tensors(api, engine, policy)
+    policy = _sized(context, policy)
     stream = cudart.Stream(options)
     buffers = Buffers(policy, options, held)
     _bind(api, context, policy, buffers)
@@ -74,18 +76,12 @@ def _runner(
         **device,
         **facts,
         "held_as": dict(held),
-        "device_memory_is": "what the device's free memory shrank by while loading, without the CUDA context",
     }
     found.setdefault("build_ns", None)
-
-    def shrank() -> Mapping[str, Any]:
-        return found | {"device_memory_bytes": max(0, memory["after"])}
-
-    memory = {"after": 0}
     work = StreamWork(
-        policy.name, options, stream, buffers, enqueue, shrank, lambda: _release(owned), capturable=options.cuda_graph
-    )
-    memory["after"] = free_before - cudart.free_bytes()
+        policy.name, options, stream, buffers, enqueue, lambda: found | footprint.read(), lambda: _release(owned),
+        capturable=options.cuda_graph, countable=True,
+    )  # fmt: skip
     return QueuedRunner(policy, work)
 
 
@@ -97,14 +93,14 @@ def _release(owned: list[Any]) -> None:
 
 def tensors(api: Api, engine: Any, policy: PolicySpec) -> dict[str, str]:
     """Names whose dtype in the engine is not the file's, with the engine's dtype. Raises PolicyError for a missing tensor."""
-    names = [engine.get_tensor_name(i) for i in range(engine.num_io_tensors)]
+    names = _names(engine)
     wanted = [t.name for t in (*policy.inputs, *policy.outputs)]
     lost = [n for n in wanted if n not in names]
     # An input that no output depends on is dropped by the builder: the policy never reads it.
     unread = {t.name for t in policy.inputs}
     if missing := [n for n in lost if n not in unread]:
         raise PolicyError(
-            f"{policy.name}: the engine lacks output {', '.join(missing)}", why=f"It has {', '.join(names)}."
+            f"{policy.name}: the engine lacks output {', '.join(missing)}", why=f"It has {', '.join(sorted(names))}."
         )
     found = {}
     for tensor in (*policy.inputs, *policy.outputs):
@@ -128,18 +124,31 @@ def _numpy_name(trt: Any, dtype: Any) -> str:
         return str(dtype).rsplit(".", 1)[-1].lower()
 
 
-def _bind(api: Api, context: Any, policy: PolicySpec, buffers: Buffers) -> None:
-    engine = context.engine
-    names = {engine.get_tensor_name(i) for i in range(engine.num_io_tensors)}
+def _sized(context: Any, policy: PolicySpec) -> PolicySpec:
+    """`policy` with output sizes that its file leaves open, as the engine has them for these inputs."""
+    names = _names(context.engine)
     for tensor in policy.inputs:
-        if tensor.name in names and -1 in tuple(engine.get_tensor_shape(tensor.name)):
+        if tensor.name in names and -1 in tuple(context.engine.get_tensor_shape(tensor.name)):
             context.set_input_shape(tensor.name, tensor.shape)
+    outputs = []
     for tensor in policy.outputs:
-        shape = tuple(context.get_tensor_shape(tensor.name))
-        if shape != tensor.shape:
+        shape = tuple(int(n) for n in context.get_tensor_shape(tensor.name))
+        known = all(n >= 0 for n in tensor.shape)
+        if (known and shape != tensor.shape) or any(n < 0 for n in shape):
             raise PolicyError(
-                f"{policy.name}: output {tensor.name} is {list(shape)} in the engine, {list(tensor.shape)} in the file"
+                f"{policy.name}: output {tensor.name} is {list(shape)} in the engine, {list(tensor.shape)} in the file",
+                do="An output whose size depends on its values can't be run by this backend: use onnxruntime.",
             )
+        outputs.append(dataclasses.replace(tensor, shape=shape))
+    return dataclasses.replace(policy, outputs=tuple(outputs))
+
+
+def _names(engine: Any) -> set[str]:
+    return {engine.get_tensor_name(i) for i in range(engine.num_io_tensors)}
+
+
+def _bind(api: Api, context: Any, policy: PolicySpec, buffers: Buffers) -> None:
+    names = _names(context.engine)
     for name, address in {**buffers.inputs, **buffers.outputs}.items():
         if name in names and not context.set_tensor_address(name, address):
             raise PolicyError(f"{policy.name}: {api.name} refuses the address of {name}", detail=api.last_words())
