@@ -12,7 +12,7 @@ import pytest
 from robot_perf import backends, policies
 from robot_perf.backends.check import check_outputs
 from robot_perf.backends.compile_events import guard
-from robot_perf.backends.gpu import faults, nvtx, options, ort
+from robot_perf.backends.gpu import faults, nvtx, options, ort_session
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.protocol import DeviceRunner, PhasedRunner, Runner
 from robot_perf.backends.trt import cache
@@ -233,19 +233,19 @@ def test_nodes_on_the_cpu_are_named_once() -> None:
         "args": {"op_name": "Gemm", "provider": "CUDAExecutionProvider"},
     }
     profile = json.dumps([event, event, other, {"cat": "Session", "name": "x"}])
-    assert ort.nodes_on(profile, "CPUExecutionProvider") == ["Det det"]
+    assert ort_session.nodes_on(profile, "CPUExecutionProvider") == ["Det det"]
 
 
 def test_provider_options_say_what_was_asked() -> None:
     read = options.DeviceOptions(index=1, precision="fp32", cuda_graph=True)
-    ((name, given),) = ort.provider_options("cuda", read, 123, {"conv_search": "default"})
+    ((name, given),) = ort_session.provider_options("cuda", read, 123, {"conv_search": "default"})
     assert name == "CUDAExecutionProvider"
     assert given == {
         "device_id": "1", "user_compute_stream": "123", "use_tf32": "0", "enable_cuda_graph": "1",
         "cudnn_conv_algo_search": "DEFAULT",
     }  # fmt: skip
     half = options.DeviceOptions(precision="fp16", cuda_graph=True)
-    first, second = ort.provider_options("tensorrt", half, 1, {})
+    first, second = ort_session.provider_options("tensorrt", half, 1, {})
     assert first[1]["trt_fp16_enable"] == "1" and first[1]["trt_cuda_graph_enable"] == "1"
     assert second[1]["enable_cuda_graph"] == "0"
 

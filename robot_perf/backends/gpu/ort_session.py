@@ -1,0 +1,203 @@
+"""ONNX Runtime's session on a CUDA device: libraries, providers and their options, precision, and nodes that would run elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import io
+import json
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from robot_perf.backends.gpu import faults
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.onnxruntime import refused, runtime_errors, session_settings, source_of
+from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError
+from robot_perf.policies.asked import shown
+from robot_perf.policies.observations import random_array
+from robot_perf.policies.onnxfile import lower
+from robot_perf.specs import PolicySpec
+
+PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
+CPU = "CPUExecutionProvider"
+INSTALL = 'pip uninstall onnxruntime; pip install "robot-perf[onnx-gpu]" (never both: they share one folder)'
+
+
+def preload() -> str:
+    """Loads CUDA's and cuDNN's libraries from wherever pip put NVIDIA's packages; what the runtime printed about it."""
+    import onnxruntime as ort
+
+    if not hasattr(ort, "preload_dlls"):
+        return ""  # before 1.21 the loader's path alone decides
+    spec = importlib.util.find_spec("nvidia")
+    roots = [str(Path(p).parent) for p in (spec.submodule_search_locations or [])] if spec is not None else []
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        for root in roots:
+            ort.preload_dlls(directory=root)
+    return said.getvalue()
+
+
+def provider_options(
+    provider: str, settled: DeviceOptions, stream: int, options: Mapping[str, Any]
+) -> list[tuple[str, dict[str, str]]]:
+    """The providers in order, each with its options as text. Pure: nothing is loaded."""
+    cuda = {
+        "device_id": str(settled.index),
+        "user_compute_stream": str(stream),
+        "use_tf32": "0" if settled.precision == "fp32" else "1",
+        "enable_cuda_graph": "1" if settled.cuda_graph and provider == "cuda" else "0",
+    }
+    if options.get("conv_search"):
+        cuda["cudnn_conv_algo_search"] = str(options["conv_search"]).upper()
+    if provider == "cuda":
+        return [(PROVIDERS["cuda"], cuda)]
+    low = {"fp16": "trt_fp16_enable", "bf16": "trt_bf16_enable", "int8": "trt_int8_enable"}
+    tensorrt = {
+        "device_id": str(settled.index),
+        "user_compute_stream": str(stream),
+        "trt_cuda_graph_enable": "1" if settled.cuda_graph else "0",
+    }
+    if settled.precision in low:
+        tensorrt[low[settled.precision]] = "1"
+    return [(PROVIDERS["tensorrt"], tensorrt), (PROVIDERS["cuda"], {**cuda, "enable_cuda_graph": "0"})]
+
+
+def cpu_nodes(policy: PolicySpec, source: str | bytes, providers: list[tuple[str, dict[str, str]]]) -> list[str]:
+    """`operator node` of everything that runs on the CPU, from the runtime's own profile of one call of a second session."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.log_severity_level = 4
+    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
+        settings.enable_profiling = True
+        settings.profile_file_prefix = str(Path(folder) / "nodes")
+        own = [
+            (n, {k: v for k, v in o.items() if k not in ("user_compute_stream",) and "graph" not in k})
+            for n, o in providers
+        ]
+        session = ort.InferenceSession(source, settings, providers=[*own, CPU])
+        rng = np.random.default_rng(policy.seed)
+        session.run(None, {t.name: random_array(rng, t) for t in policy.inputs})
+        return nodes_on(Path(session.end_profiling()).read_text(encoding="utf-8"), CPU)
+
+
+def nodes_on(profile: str, provider: str) -> list[str]:
+    """`operator node` of a profile's kernels that `provider` ran, in order, each once."""
+    found = []
+    for event in json.loads(profile):
+        arguments = event.get("args") or {}
+        if event.get("cat") == "Node" and arguments.get("provider") == provider:
+            found.append(f"{arguments.get('op_name', '?')} {str(event.get('name', '')).removesuffix('_kernel_time')}")
+    return list(dict.fromkeys(found))
+
+
+def check_present(provider: str) -> None:
+    """Raises BackendUnavailableError when the installed build lacks the provider."""
+    import onnxruntime as ort
+
+    available = ort.get_available_providers()
+    if PROVIDERS["cuda"] not in available:
+        raise BackendUnavailableError(
+            f"onnxruntime {ort.__version__} is a build without CUDA",
+            why=f"It has {', '.join(available)}; {sys.executable}.",
+            do=INSTALL,
+        )
+    if PROVIDERS[provider] not in available:
+        raise BackendUnavailableError(
+            f"onnxruntime {ort.__version__} has no {PROVIDERS[provider]}",
+            why=f"It has {', '.join(available)}.",
+            do="Use provider cuda, or the backend tensorrt.",
+        )
+
+
+def in_precision(policy: PolicySpec, precision: str) -> str | bytes:
+    """The model's path or bytes. Lower precisions are written into the model: the provider follows its types."""
+    source = source_of(policy)
+    if precision in ("fp32", "tf32"):
+        return source
+    data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    if precision in ("int8", "fp8"):
+        if precision == "fp8" or not lower.is_quantised(data):
+            why = (
+                "Its CUDA provider has no fp8 kernels."
+                if precision == "fp8"
+                else "The file holds no scales; nothing is calibrated here."
+            )
+            raise PolicyError(
+                f"precision {precision} is not offered by onnxruntime for {policy.name}", why=why, do="Use fp16."
+            )
+        return source
+    return lower.lower(data, precision, folder=Path(str(policy.path)).parent if policy.path else None)
+
+
+def open_session(
+    policy: PolicySpec,
+    options: Mapping[str, Any],
+    source: str | bytes,
+    providers: list[tuple[str, dict[str, str]]],
+    allowed: bool,
+) -> Any:
+    """The session, with the providers asked for and no other. Raises what `_told` makes of the runtime's refusal."""
+    import onnxruntime as ort
+
+    settings = session_settings(policy, options)
+    settings.add_session_config_entry("session.disable_cpu_ep_fallback", "0" if allowed else "1")
+    try:
+        session = ort.InferenceSession(source, settings, providers=providers)
+    except runtime_errors() as error:
+        raise _told(policy, source, providers, error) from error
+    session.disable_fallback()
+    wanted, got = [n for n, _ in providers], session.get_providers()
+    if got[: len(wanted)] != wanted:
+        raise _not_loaded(wanted, got)
+    return session
+
+
+def _told(
+    policy: PolicySpec, source: str | bytes, providers: list[tuple[str, dict[str, str]]], error: BaseException
+) -> Exception:
+    text = str(error)
+    if faults.is_out_of_memory(error):
+        return faults.out_of_memory(policy.name, error)
+    if faults.missing_library(text):
+        return faults.library_missing(
+            "onnxruntime's CUDA provider",
+            error,
+            "Install CUDA's and cuDNN's libraries: pip install onnxruntime-gpu[cuda,cudnn]",
+        )
+    if "fallback to CPU EP has been explicitly disabled" in text or "disable_cpu_ep_fallback" in text:
+        try:
+            named = cpu_nodes(policy, source, providers)
+        except runtime_errors():
+            named = []  # naming them is a service; the refusal stands without
+        listed = ", ".join(shown(n, 60) for n in named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")
+        return InvalidMeasurementError(
+            f"{policy.name}: onnxruntime would run part of it on the CPU",
+            why=f"Nodes without a kernel of {providers[0][0]}: {listed or 'not named'}.",
+            do="Allow them and have them listed: --backend-option allow_cpu_nodes=true",
+        )
+    return refused(policy, error)
+
+
+def _not_loaded(wanted: list[str], got: list[str]) -> BackendUnavailableError:
+    """The runtime answers a provider that can't be loaded with the next one; why is what its loader says."""
+    import onnxruntime as ort
+
+    folder = Path(ort.__file__).parent / "capi"
+    name = wanted[0].removesuffix("ExecutionProvider").lower()
+    try:
+        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
+        ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"))
+    except OSError as error:
+        return faults.library_missing(f"onnxruntime's {wanted[0]}", error, "pip install onnxruntime-gpu[cuda,cudnn]")
+    return BackendUnavailableError(
+        f"onnxruntime fell back from {wanted[0]} to {got[0] if got else 'nothing'}",
+        do="nvidia-smi says whether the driver is there.",
+    )
