@@ -1,0 +1,124 @@
+"""What a session does for a runner with phases: a pass of its own, once per rate, and reasons beside counted events."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robot_perf import policies
+from robot_perf.backends.gpu.runner import QueuedRunner
+from robot_perf.errors import BackendUnavailableError
+from robot_perf.measure import phases
+from robot_perf.measure import session as sessions
+from robot_perf.measure.clock import MonotonicClock
+from robot_perf.measure.phases import DROPPED, STEPS, phase_pass
+from robot_perf.measure.session import Session
+from robot_perf.measure.step import PHASE_COLUMNS, OutputWatch
+from robot_perf.policies.observations import open_observations
+from robot_perf.specs import LoopSpec
+
+
+class Work:
+    """A device step of plain memory."""
+
+    def __init__(self) -> None:
+        self.staged, self.answers = [np.zeros((1, 48), np.float32)], [np.zeros((1, 12), np.float32)]
+        self.launch, self.wait, self.busy = (lambda: None), (lambda: None), (lambda: False)
+        self.marked: list[bool] = []
+        self.resets = 0
+        self.events = {"compiles": 3}
+
+    def mark_phases(self, on: bool) -> None:
+        self.marked.append(on)
+
+    def reset(self) -> None:
+        self.resets += 1
+
+    def counters(self) -> dict[str, int]:
+        return dict(self.events)
+
+    def reasons(self) -> dict[str, str]:
+        return {"compiles": "tensor 'x' size mismatch"}
+
+    def phases_ns(self) -> tuple[int, int, int]:
+        return 100, 200, 300
+
+    def device_ns(self) -> int:
+        return -1
+
+    def rehearse(self) -> None: ...
+
+    def poison(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    facts = examine = state
+
+
+@pytest.fixture
+def runner() -> QueuedRunner:
+    return QueuedRunner(policies.describe("mlp"), Work())
+
+
+@pytest.mark.parametrize(
+    ("period", "longest", "steps"), [(0, 3e9, STEPS), (2_000_000, 3e9, STEPS), (20_000_000, 0.5e9, 25 - DROPPED)]
+)
+def test_the_pass_runs_at_the_rate_and_leaves_no_marks(
+    runner: QueuedRunner, period: int, longest: float, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(phases, "LONGEST_NS", int(longest))
+    loop = LoopSpec(period_ns=period, deadline_ns=period, steps=1)
+    found = phase_pass(loop, runner, open_observations(runner.spec), MonotonicClock(), [False])
+    assert found is not None and found["steps"] == steps
+    assert set(found["columns"]) == set(PHASE_COLUMNS) and found["columns"]["policy_ns"] == [200] * steps
+    assert runner.work.marked == [True, False] and runner.work.resets == 1  # type: ignore[attr-defined]
+
+
+def test_a_runner_that_can_not_be_marked_says_why(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(on: bool) -> None:
+        raise BackendUnavailableError("torch 2.4 has no events inside a CUDA graph")
+
+    monkeypatch.setattr(runner, "mark_phases", refuse)
+    loop = LoopSpec(period_ns=0, deadline_ns=0, steps=1)
+    found = phase_pass(loop, runner, open_observations(runner.spec), MonotonicClock(), [False])
+    assert found == {"reason": "torch 2.4 has no events inside a CUDA graph"}
+
+
+def test_a_host_runner_has_no_phases() -> None:
+    from robot_perf import backends
+
+    spec = policies.describe("mlp", preset="tiny")
+    loop = LoopSpec(period_ns=0, deadline_ns=0, steps=1)
+    host = backends.load("python", spec, {})
+    assert phase_pass(loop, host, open_observations(spec), MonotonicClock(), [False]) is None
+
+
+def _session(runner: QueuedRunner) -> Session:
+    session = Session.__new__(Session)
+    session.runner, session.report, session.stop = runner, {"invalid": [], "notes": []}, [False]
+    session.loop = LoopSpec(period_ns=0, deadline_ns=0, steps=1)
+    session.observations, session.clock = open_observations(runner.spec), MonotonicClock()
+    session.watch = OutputWatch(0, runner.spec.outputs[0])
+    return session
+
+
+def test_an_event_in_the_window_is_invalid_with_its_reason(runner: QueuedRunner) -> None:
+    session = _session(runner)
+    before = dict(runner.counters())
+    runner.work.events["compiles"] += 1  # type: ignore[attr-defined]
+    session._judge_truth(before)
+    assert session.report["invalid"] == ["1 compiles inside the measured window: tensor 'x' size mismatch"]
+
+
+def test_one_rate_has_one_pass(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_phases", {})
+    first, second = _session(runner), _session(runner)
+    first._phases()
+    second._phases()
+    assert runner.work.marked == [True, False]  # type: ignore[attr-defined]
+    assert first.report["phases"] == second.report["phases"]
