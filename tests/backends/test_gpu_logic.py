@@ -346,8 +346,13 @@ def test_ranges_exist_only_where_a_profiler_listens(monkeypatch: pytest.MonkeyPa
     for name in nvtx.INJECTIONS:
         monkeypatch.delenv(name, raising=False)
     assert not nvtx.listening() and nvtx.ranges() is None
+    assert nvtx.within("policy", print) is print
     monkeypatch.setenv(nvtx.INJECTIONS[0], "/nowhere/libinjection.so")
     assert nvtx.listening()
+    seen: list[str] = []
+    monkeypatch.setattr(nvtx, "ranges", lambda: nvtx.Ranges(seen.append, lambda: seen.append("end")))
+    nvtx.within("policy", lambda: seen.append("call"))()
+    assert seen == ["policy", "call", "end"]
 
 
 def test_a_step_carries_ranges_by_name_and_none_without_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,3 +42,17 @@ def ranges() -> Ranges | None:
             continue  # not installed, or a torch built without CUDA: its functions exist and raise
         return Ranges(getattr(found, push), getattr(found, pop))
     return None
+
+
+def within(name: str, call: Callable[[], None]) -> Callable[[], None]:
+    """`call` itself where nobody listens, else `call` inside a range."""
+    found = ranges()
+    if found is None:
+        return call
+
+    def ranged() -> None:
+        found.push(name)
+        call()
+        found.pop()
+
+    return ranged

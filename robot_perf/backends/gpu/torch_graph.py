@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.backends.gpu import cudart, faults
+from robot_perf.backends.gpu import cudart, faults, nvtx
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_cuda import memory_facts
 from robot_perf.backends.gpu.torch_queue import Waiter, between
@@ -89,8 +89,7 @@ class GraphSteps:
         if kind not in self._graphs:
             self._graphs[kind] = self._capture(kind)
             self._results[kind] = self.body.results
-        replay: Callable[[], None] = self._graphs[kind].replay
-        return replay
+        return nvtx.within(nvtx.POLICY, self._graphs[kind].replay)  # the copies are inside the graph
 
     def _capture(self, kind: str) -> Any:
         torch, name = self._torch, self.body.policy.name

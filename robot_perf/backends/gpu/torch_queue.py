@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from robot_perf.backends.gpu import nvtx
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_cuda import memory_facts
 from robot_perf.backends.protocol import Array
@@ -57,6 +58,8 @@ class QueuedSteps:
         self._no_grad, self._before = torch.no_grad, before
         waiter = Waiter(torch, stream, body.options.sync)
         self.wait, self.busy = waiter.wait, waiter.busy
+        self._upload, self._download = nvtx.within(nvtx.H2D, body.upload), nvtx.within(nvtx.D2H, body.download)
+        self._compute = nvtx.within(nvtx.POLICY, body.compute)
         self._marks = [torch.cuda.Event(enable_timing=True) for _ in range(4)]
         self._plain: Callable[[], None] = self._launch_marked if body.options.marks else self._launch
         self.launch = self._plain
@@ -67,10 +70,10 @@ class QueuedSteps:
         with self._no_grad():
             if self._before is not None:
                 self._before()
-            body.upload()
-            body.compute()
+            self._upload()
+            self._compute()
             body.feed_back()
-            body.download()
+            self._download()
 
     def _launch_marked(self) -> None:
         marks, stream = self._marks, self._stream
@@ -84,12 +87,12 @@ class QueuedSteps:
             if self._before is not None:
                 self._before()
             marks[0].record(stream)
-            body.upload()
+            self._upload()
             marks[1].record(stream)
-            body.compute()
+            self._compute()
             body.feed_back()
             marks[2].record(stream)
-            body.download()
+            self._download()
             marks[3].record(stream)
 
     def mark_phases(self, on: bool) -> None:
@@ -170,7 +173,7 @@ class QueuedSteps:
     def close(self) -> None:
         """Waits, and frees device memory."""
         self.wait()
-        self.launch = self._plain = _closed
+        self.launch = self._plain = self._upload = self._compute = self._download = _closed
         self.body.close()
 
 

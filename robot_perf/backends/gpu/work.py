@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robot_perf.backends.gpu import faults
+from robot_perf.backends.gpu import faults, nvtx
 from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.cudart import CudaError, Graph, Marks, Stream
 from robot_perf.backends.gpu.options import DeviceOptions
@@ -34,7 +34,9 @@ class StreamWork:
         warm_ups: int = 3,
     ) -> None:
         self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
-        self._enqueue: Callable[[], None] = enqueue
+        self._enqueue: Callable[[], None] = nvtx.within(nvtx.POLICY, enqueue)
+        self._upload = nvtx.within(nvtx.H2D, lambda: buffers.upload(stream))
+        self._download = nvtx.within(nvtx.D2H, lambda: buffers.download(stream))
         self._facts, self._close = facts, close
         self._capturable, self._countable, self._warm_ups = capturable, countable, warm_ups
         self.staged, self.answers = buffers.staged, buffers.answers
@@ -54,7 +56,7 @@ class StreamWork:
             return lambda: self._queue(kind, captured=False)
         if kind not in self._graphs:
             self._graphs[kind] = self._capture(kind)
-        return self._graphs[kind].launch
+        return nvtx.within(nvtx.POLICY, self._graphs[kind].launch)  # the copies are inside the graph
 
     def _capture(self, kind: str) -> Graph:
         for _ in range(self._warm_ups):
@@ -76,14 +78,14 @@ class StreamWork:
             return
         if whole:
             marks.record(0, stream, captured=captured)
-        buffers.upload(stream)
+        self._upload()
         if phases:
             marks.record(1, stream, captured=captured)
         self._enqueue()
         buffers.feed_back(stream)
         if phases:
             marks.record(2, stream, captured=captured)
-        buffers.download(stream)
+        self._download()
         if whole:
             marks.record(3, stream, captured=captured)
 
