@@ -29,7 +29,7 @@ def describe(
 ) -> PolicySpec:
     """The PolicySpec of what a person wrote as POLICY.
 
-    Tried in this order: a built-in (`null`, `spin:<µs>`, `mlp`, `gru`, `lstm`), an existing file (a policy, or the YAML of a
+    Tried in this order: a built-in (`null`, `spin:<µs>`, `mlp`, `gru`, `lstm`, `act`), an existing file (a policy, or the YAML of a
     pipeline), `module:callable`, a name in configs/policies. `shapes` are sizes by input or symbol (`--shape`), `state` pairs
     of input and output, each a name or a position (an empty output: not carried), `action` an output's name or position,
     `options` the dimensions of a built-in or the arguments of a factory, `observations` a recording whose sizes may serve for
