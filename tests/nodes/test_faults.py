@@ -62,7 +62,7 @@ def test_skip_makes_no_call_and_counts_a_miss(start, driver, tmp_path):
     node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, on_stale="skip", **FAST)
     node.wait_for("configured:")
     start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100)
-    time.sleep(4)
+    driver.until(lambda: driver.report().get("since_activation", {}).get("stale", 0) > 60, what="60 stale releases")
     node.end()
     saved = runs(tmp_path)
     stale = sum(int(((r.columns["flags"] & 2) != 0).sum()) for r in saved)
