@@ -115,16 +115,23 @@ class _Builder:
         check_rows(len(self.device) + len(self.api) + len(self.range), self.source)
 
     def _interval(self, event: dict[str, Any]) -> tuple[int, int] | None:
-        start = event["ts"]
+        start, duration = event["ts"], event.get("dur", 0)
         if self.base is None:
             self.base = int(Decimal(start)) * _PS
-        if type(start) is str:
-            self.fractions = True
-        duration = picoseconds(event.get("dur", 0))
-        if duration < 0:
+        # three decimals, what Kineto writes, without a call: this runs for every row that is kept
+        if type(duration) is str and duration[-4:-3] == ".":
+            length = int(duration[:-4] + duration[-3:]) * 1000
+        else:
+            length = picoseconds(duration)
+        if length < 0:
             self.rejected += 1
             return None
-        return picoseconds(start) - self.base, duration
+        if type(start) is not str:
+            return picoseconds(start) - self.base, length
+        self.fractions = True
+        if start[-4:-3] == ".":
+            return int(start[:-4] + start[-3:]) * 1000 - self.base, length
+        return picoseconds(start) - self.base, length
 
     def _device_row(self, event: dict[str, Any], kind: int) -> None:
         interval = self._interval(event)
