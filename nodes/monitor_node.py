@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from robot_perf.errors import ExitCode, RobotPerfError, UsageError
-from robot_perf.measure.node import parameters
+from robot_perf.measure.node.bench_parameters import MONITOR_PARAMETERS
 from robot_perf.nodes import reporting, ros
 from robot_perf.nodes.endpoints import subscription_events
 from robot_perf.nodes.ros import Node
 from robot_perf.specs import to_json
 
-TABLE = parameters.MONITOR_PARAMETERS
+TABLE = MONITOR_PARAMETERS
 _STAMPS = (struct.Struct(">iI"), struct.Struct("<iI"))
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from robot_perf.errors import ExitCode, RobotPerfError, UsageError
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.node import parameters
+from robot_perf.measure.node.bench_parameters import OBSERVATION_PARAMETERS
 from robot_perf.measure.node.mapping import FieldMap, NodeMapping, TopicMap, default_mapping, find_mapping, read_mapping
 from robot_perf.measure.node.mapping_reader import resolve_mapping
 from robot_perf.measure.node.standin import Source, fill_message
@@ -25,7 +26,7 @@ from robot_perf.nodes import ros
 from robot_perf.nodes.ros import Node
 from robot_perf.specs import PolicySpec
 
-TABLE = parameters.OBSERVATION_PARAMETERS
+TABLE = OBSERVATION_PARAMETERS
 
 
 class ObservationNode(Node):  # type: ignore[misc]

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from robot_perf.measure.node.bench_parameters import MONITOR_PARAMETERS, OBSERVATION_PARAMETERS
 from robot_perf.measure.node.launching import demo_arguments, launch_arguments, standin_parameters
-from robot_perf.measure.node.parameters import MONITOR_PARAMETERS, OBSERVATION_PARAMETERS, PARAMETERS
+from robot_perf.measure.node.parameters import PARAMETERS
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
 

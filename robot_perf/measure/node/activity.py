@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf.errors import RobotPerfError, UsageError
+from robot_perf.measure.node.block_report import block_report
 from robot_perf.measure.node.blocks import Block
-from robot_perf.measure.node.body import Edge, Feed, NodeBody, block_report
+from robot_perf.measure.node.body import Edge, Feed, NodeBody
 from robot_perf.measure.node.link import KeeperLink
 from robot_perf.measure.node.thread import OnlyThread, OwnThread
 from robot_perf.measure.order import WorkOrder

@@ -6,6 +6,7 @@ What differs from the command line's worker is where observations come from and 
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -18,7 +19,7 @@ from robot_perf.measure import worker_parts as parts
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.collector import Collections, CollectorMode
 from robot_perf.measure.node.blocks import Block, BlockLoop, NoRows, Rows, usage_snapshot
-from robot_perf.measure.node.mailbox import STALE, STARVED, WITHHELD, Array, LiveObservations
+from robot_perf.measure.node.mailbox import STALE, WITHHELD, Array, LiveObservations
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.realtime import RealTimeSettings
 from robot_perf.measure.recorder import Recorder, host_noise
@@ -28,6 +29,9 @@ from robot_perf.policies.observations import Observations, open_observations
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
 from robot_perf.specs import to_json
+
+_MADV_POPULATE_WRITE = 23  # Linux 5.14
+_FIRST_BYTES = 3 << 20
 
 Publish = Callable[[Array, int], bool]  # action, stamp of its observation (ns of ROS time, -1) -> whether it left
 Poll = Callable[[], None]
@@ -100,6 +104,7 @@ class NodeBody:
         stepmap = StepMap.open(path, writable=True)
         stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
         stepmap.write_report(self.report)
+        _prefault(stepmap)
         stepmap[Word.PHASE] = Phase.LOADED
         return stepmap
 
@@ -258,42 +263,13 @@ class Edge:
         self.publish, self.poll, self.on_stale = publish, poll, on_stale
 
 
-def block_report(base: dict[str, Any], block: Block, ended: str | None, node: dict[str, Any]) -> dict[str, Any]:
-    """The report of one block, written outside the loop: usage, collections, what spoils it, how it ended.
+def _prefault(stepmap: StepMap) -> None:
+    """Maps the pages that a new Recorder touches, while the loop may run.
 
-    `node` is what the node adds: counts of topics, of steps that no map recorded, the clock.
+    Through ctypes, which lets go of the interpreter lock; mmap.madvise keeps it, and made this 0.55 ms instead of 0.19 ms under the
+    lock (medians of 30). A kernel before 5.14 refuses: then the Recorder does it, as on the command line.
     """
-    before, after = block.facts["before"], block.facts["after"]
-    invalid, notes = list(base["invalid"]), list(base["notes"])
-    for name, count in after.get("events", {}).items():
-        if count != before.get("events", {}).get(name, 0):
-            invalid.append(f"{count - before.get('events', {}).get(name, 0)} {name} inside the measured window")
-    bad = after.get("nonfinite", 0) - before.get("nonfinite", 0)
-    if bad:
-        invalid.append(
-            f"the action was NaN or infinite in {bad} steps, first in step {after['first_nonfinite']}; no such command was published"
-        )
-    pending = after.get("pending", 0) - before.get("pending", 0)
-    if pending:
-        invalid.append(f"device work was still pending when {pending} steps handed over their action")
-    report = {
-        **base,
-        "invalid": invalid,
-        "notes": notes,
-        "block": block.number,
-        "usage": {k: after[k] - before[k] for k in ("window_ns", "process_cpu_ns", "loop_thread_cpu_ns")},
-        "gc": {
-            "collections": after["gc_collections"] - before["gc_collections"],
-            "ns": after["gc_ns"] - before["gc_ns"],
-        },
-        "node": node,
-        "max_rss_bytes": parts.peak_resident_bytes(),
-    }
-    if "failure" in block.facts:
-        report["failure"] = block.facts["failure"]
-    if ended:
-        report["ended"] = ended
-    return report
-
-
-__all__ = ["STARVED", "ActionWatch", "Edge", "NodeBody", "block_report"]
+    madvise = ctypes.CDLL(None).madvise
+    madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    first = ctypes.c_char.from_buffer(stepmap.memory)
+    madvise(ctypes.addressof(first), min(len(stepmap.memory), stepmap.rows_at + _FIRST_BYTES), _MADV_POPULATE_WRITE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from robot_perf.measure.node.parameters import OBSERVATION_PARAMETERS, PARAMETERS, Parameter
+from robot_perf.measure.node.bench_parameters import OBSERVATION_PARAMETERS
+from robot_perf.measure.node.parameters import PARAMETERS, Parameter
 
 Argument = tuple[str, str | None, str]  # name, default as text (None: required), help
 
