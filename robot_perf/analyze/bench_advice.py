@@ -16,7 +16,10 @@ _UNKNOWN_FLOOR = 0.05
 def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     """Advice for one policy at one rate over its rows. Keep-warm counts where it adds at most 5 % of a processor.
 
-    Candidates inside the noise floor of the best are equal: then the one with less watts, then less CPU, is named.
+    Candidates that lie within the noise of the best are equal: the median of all candidates' A/A floors, for one whose own
+    blocks lie far apart must not win by that. Among equals no cure is better than one, then less CPU (in whole per cent of a
+    core), then fewer parts. Watts are shown and decide nothing: between two blocks of one thing they differ by more than a
+    cure costs.
     """
     candidates = [
         (row, point)
@@ -56,14 +59,16 @@ def _cheapest_of_the_best(candidates: Sequence[tuple[Row, Point]]) -> tuple[Row,
     best = min(candidates, key=lambda c: c[1].p("p50") or 0)
     level = best[1].p("p50") or 0
 
-    def equal(point: Point) -> bool:
-        floor = max(_floor(point) * (point.p("p50") or 0), _floor(best[1]) * level)
-        return (point.p("p50") or 0) - level <= floor
-
+    floors = sorted(_floor(point) for _, point in candidates)
+    noise = floors[len(floors) // 2] * level
     return min(
-        (c for c in candidates if equal(c[1])),
-        key=lambda c: (c[1].keep_warm != "none", c[1].power_w or 0.0, c[1].cpu_share or 0.0, c[1].p("p50") or 0),
+        (c for c in candidates if (c[1].p("p50") or 0) - level <= noise),
+        key=lambda c: (c[1].keep_warm != "none", round(c[1].cpu_share or 0.0, 2), _parts(c[1]), c[1].p("p50") or 0),
     )
+
+
+def _parts(point: Point) -> int:
+    return 1 + point.keep_warm.count("+")
 
 
 def _floor(point: Point) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -45,15 +45,21 @@ def command(
     hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds.", rich_help_panel=BENCH)] = 20.0,
     load_s: Annotated[float, typer.Option(help="A policy that takes longer to load is given up, seconds.", rich_help_panel=BENCH)] = 600.0,
     merge: Annotated[Path | None, typer.Option(help="Only make one table of the bench.json files under this folder.", rich_help_panel=OUTPUT, show_default=False)] = None,
+    redraw: Annotated[Path | None, typer.Option(help="Only draw the folder's bench.json again: text, markdown, pictures, page, advice.", rich_help_panel=OUTPUT, show_default=False)] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder of the report; with --merge a .md or .json file.", rich_help_panel=OUTPUT, show_default="reports/<device>")] = None,
     json: Json = False,
     force: Force = False,
 ) -> None:
     # fmt: on
     """Exit codes: 0 measured, 2 usage or unusable policy, 4 no point gave a valid measurement, or interrupted."""
+    for name, folder in (("--merge", merge), ("--redraw", redraw)):
+        if folder is not None and (policy or (merge is not None and redraw is not None)):
+            raise UsageError(f"{name} takes a folder and no POLICY", do=f"robot-perf bench {name} {folder}")
+    if redraw is not None:
+        from robot_perf.tasks.bench import redrawn
+
+        _finish(redrawn(redraw), redraw, as_json=json)
     if merge is not None:
-        if policy:
-            raise UsageError("--merge takes a folder and no POLICY", do=f"robot-perf bench --merge {merge}")
         _merge(merge, output, as_json=json, force=force)
         return
     from robot_perf.backends import BACKENDS
@@ -89,9 +95,13 @@ def command(
     if output is not None:
         output_folder(request, "")
     named = prepare(request)
-    report, folder = bench(request, named, _say(quiet=json))
+    _finish(*bench(request, named, _say(quiet=json)), as_json=json)
+
+
+def _finish(report: BenchReport, folder: Path, *, as_json: bool) -> NoReturn:
+    """Writes what is drawn from a report, shows it and ends."""
     files = _write(report, folder)
-    if json:
+    if as_json:
         from robot_perf.run.bench_report import to_document
 
         emit_json(to_document(report) | {"folder": str(folder)})
@@ -154,7 +164,7 @@ def _write(report: BenchReport, folder: Path) -> list[str]:
         write_output(folder / "bench.html", page, force=True)
         files.append("bench.html")
     write_output(folder / "bench.md", bench_markdown(report, pictures), force=True)
-    return [*files, "bench.md", *pictures.values(), "runs/"]
+    return [*files, "bench.md", *pictures.values(), *(["runs/"] if (folder / "runs").is_dir() else [])]
 
 
 def _merge(folder: Path, output: Path | None, *, as_json: bool, force: bool) -> None:

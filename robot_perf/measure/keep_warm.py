@@ -10,6 +10,7 @@ share and watts, is measured with them (docs/decisions/keep-warm.md).
     touch:US         reads the policy's weights into the GPU's cache
     rehearse:US      the whole step once, waited for, its result thrown away, its state put back
     rehearse-loop:US the whole step again and again until the release
+    rehearse-every:US the whole step every US µs through the idle time: the loop never idles for longer
     spin-sync        waits for the device by polling; belongs to the backend (its option `sync`), not to the loop
 
 `+spin` after an action busy-waits from its end to the release: `rehearse:300+spin`. `+spin-sync` adds polling.
@@ -27,7 +28,14 @@ from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
 from robot_perf.specs import LoopSpec
 
-LEADS_US = {"spin": 1000.0, "tiny-kernel": 300.0, "touch": 300.0, "rehearse": 300.0, "rehearse-loop": 1000.0}
+LEADS_US = {
+    "spin": 1000.0,
+    "tiny-kernel": 300.0,
+    "touch": 300.0,
+    "rehearse": 300.0,
+    "rehearse-loop": 1000.0,
+    "rehearse-every": 1000.0,
+}
 SPIN_SYNC = "spin-sync"
 # What `bench --keep-warm all` compares: each first lead alone, and the combinations that cost less than a spun period.
 ALL = (
@@ -39,10 +47,13 @@ ALL = (
     "rehearse:300",
     "rehearse:300+spin",
     "rehearse-loop:1000",
+    "rehearse-every:2000",
+    "rehearse-every:1000",
     "spin-sync",
     "rehearse:300+spin+spin-sync",
     "rehearse-loop:1000+spin-sync",
 )
+_UNTIL_RELEASE = ("spin", "rehearse-loop", "rehearse-every")  # their own way to the release
 _FORM = re.compile(r"^(?P<action>[a-z-]+?)(?::(?P<lead>period|[0-9]+(?:\.[0-9]+)?))?$")
 
 Hook = Callable[[int], bool]
@@ -80,6 +91,8 @@ def parse_keep_warm(text: str) -> KeepWarm:
             raise _unknown(text)
         return KeepWarm(spin_sync=spin_sync)
     if action not in LEADS_US or (lead == "period" and action not in ("spin", "rehearse-loop")):
+        raise _unknown(text)
+    if action in _UNTIL_RELEASE and spin:
         raise _unknown(text)
     lead_ns = None if lead == "period" else round(float(lead or LEADS_US[action]) * 1000)
     if lead_ns is not None and not 0 < lead_ns <= 10_000_000_000:
@@ -122,6 +135,8 @@ def keep_warm_hook(
     if plan.action == "spin":
         return _spin(lead, clock, stop)
     act = _action(plan.action, runner, observations)
+    if plan.action == "rehearse-every":
+        return _every(lead, act, clock, stop)
     if plan.action == "rehearse-loop":
         return _again_and_again(lead, act, clock, stop)
     return _once(lead, act, clock, stop, spin=plan.spin)
@@ -174,8 +189,26 @@ def _again_and_again(lead: int, act: Callable[[], Any], clock: Clock, stop: list
     return before
 
 
+def _every(gap: int, act: Callable[[], Any], clock: Clock, stop: list[bool]) -> Hook:
+    """Rehearses at release - n * gap for every n that the idle time holds: the last one a gap before the release."""
+    now, wait = clock.now, clock.wait
+
+    def before(release: int) -> bool:
+        beats = (release - now()) // gap
+        while beats >= 1 and not stop[0]:
+            at = release - beats * gap
+            if now() < at:
+                wait(at)
+            act()
+            # a rehearsal that took longer than the gap leaves out the beats that it covered
+            beats = min(beats - 1, (release - now()) // gap)
+        return now() >= release
+
+    return before
+
+
 def _action(action: str, runner: Runner, observations: Observed) -> Callable[[], Any]:
-    if action in ("rehearse", "rehearse-loop"):
+    if action in ("rehearse", "rehearse-loop", "rehearse-every"):
         return _rehearsal(runner, observations)
     own: Callable[[], Any] | None = getattr(runner, action.replace("-", "_"), None)
     if own is not None:

@@ -98,7 +98,7 @@ class PolicyBench:
             if not self.request.together:
                 worker.start()
             self._say(f"{self.name}: loading {label}")
-            refusal = worker.wait_loaded(self.request.load_s)
+            refusal = worker.wait_loaded(self.request.load_s, self._loading)
             if refusal is None:
                 if worker.report["policy"]["inputs"]:
                     self.spec = from_json(PolicySpec, worker.report["policy"])
@@ -132,6 +132,9 @@ class PolicyBench:
                 self._first_calls[label] = first_calls(run)
         if worker.refusal is not None and not spin_sync:
             self._refuse(label, worker.refusal)
+
+    def _loading(self, what: str, fraction: float | None) -> None:
+        self._say(f"{self.name}: {what}" + ("" if fraction is None else f", {fraction:.0%}"))
 
     def _sync_variants(self) -> list[bool]:
         """Polling for the device is settled when a backend loads: it needs a worker of its own."""
@@ -232,7 +235,7 @@ class PolicyBench:
         notes = () if self._truth["compared"] else (f"outputs not compared: {self._truth['reason']}",)
         report = self._workers[target.label, False].report
         first = self._first_calls.get(target.label, ())
-        return row_of(self.name, target, self._measured, report, first, idle_w, notes)
+        return row_of(self.name, target, self._measured, report, first, idle_w, notes, together=self.request.together)
 
     def close(self) -> None:
         """Ends every worker."""

@@ -53,8 +53,13 @@ def row_of(
     first: tuple[int, ...],
     idle_w: float | None,
     notes: tuple[str, ...] = (),
+    *,
+    together: bool = False,
 ) -> Row:
-    """The row of a backend that loaded. `report` is its worker's; `first` its first calls, ns; `idle_w` the idle power."""
+    """The row of a backend that loaded. `report` is its worker's; `first` its first calls, ns; `idle_w` the idle power.
+
+    `together`: workers loaded side by side, so that what the device's free memory shrank by is nobody's own.
+    """
     mine = {key: found for key, found in measured.items() if key.label == target.label}
     points = with_penalty([_point(key, found, idle_w) for key, found in mine.items()])
     # `examined` was looked up once nothing was measured any more
@@ -73,12 +78,16 @@ def row_of(
         cold_start_ns=report.get("cold_start", {}),
         first_calls_ns=first,
         build_ns=_whole(facts.get("build_ns")),
-        device_memory_bytes=_whole(facts.get("device_memory_bytes")),
+        device_memory_bytes=None if together and _of_the_device(facts) else _whole(facts.get("device_memory_bytes")),
         launches_per_step=facts.get("launches_per_step"),
         resident_bytes=_whole(report.get("max_rss_bytes")),
         notes=(*report.get("notes", ()), *notes),
         points=points,
     )
+
+
+def _of_the_device(facts: Mapping[str, Any]) -> bool:
+    return "free memory shrank" in str(facts.get("device_memory_is", ""))
 
 
 def _newest_facts(mine: Mapping[PointKey, Measured]) -> dict[str, Any]:

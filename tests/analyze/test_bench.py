@@ -157,6 +157,16 @@ def test_equal_candidates_are_settled_by_price():
     assert advise("mlp", "50", [row("graph", *points)]).keep_warm == "none"
 
 
+def test_the_simplest_of_equal_cures_is_named_whatever_the_watts():
+    points = [
+        at(177),
+        at(68.5, keep_warm="rehearse:300+spin+spin-sync", cpu=0.021, watts=118, floor=0.12),
+        at(74, keep_warm="rehearse:300", cpu=0.022, watts=125, floor=0.08),
+        at(75, keep_warm="rehearse-loop:1000", cpu=0.055, watts=110, floor=0.3),
+    ]
+    assert advise("mlp", "50", [row("graph", *points)]).keep_warm == "rehearse:300"
+
+
 def test_no_valid_point_no_advice():
     bad = Point("50", 20 * MS, status=INVALID, reason="NaN")
     assert "no backend gave a valid measurement" in advise("mlp", "50", [row("graph", bad)]).words

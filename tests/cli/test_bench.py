@@ -98,6 +98,17 @@ def _merge(folder, *more: str) -> int:
     return 0
 
 
+def test_redraw_measures_nothing_and_draws_again(measured, tmp_path, capsys):
+    _, folder = measured
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    (copy / "bench.json").write_bytes((folder / "bench.json").read_bytes())
+    assert run("--redraw", str(copy)) == 0
+    assert "Execution" in capsys.readouterr().out
+    assert {f.name for f in copy.iterdir()} >= {"bench.json", "bench.md", "bench.html", "bench-null.png"}
+    assert load(copy / "bench.json") == load(folder / "bench.json")
+
+
 def test_merge_writes_markdown_once(measured, tmp_path):
     _, folder = measured
     output = tmp_path / "all.md"
@@ -151,6 +162,8 @@ def test_another_interpreter_that_is_none_is_a_row(tmp_path):
         (("no-such-policy",), "no policy"),
         (("null", "--merge", "reports"), "takes a folder"),
         (("--merge", "/no/such/folder"), "not a folder"),
+        (("null", "--redraw", "reports"), "takes a folder"),
+        (("--redraw", "/no/such/folder"), "can't be read"),
     ],
 )
 def test_refusals_before_anything_runs(arguments, word, tmp_path, monkeypatch, capsys):

@@ -63,7 +63,7 @@ def test_every_documented_form_is_read(text):
 @pytest.mark.parametrize(
     "text",
     ["", "warm", "rehearse:", "rehearse:-3", "rehearse:0", "rehearse:nan", "rehearse:period", "none:300", "none+spin",
-     "spin:1e9", "rehearse:300+spin+spin", "rehearse:300+tiny-kernel:100", "spin-sync:3", "spin-sync+spin", "touch:99999999999"],
+     "spin:1e9", "rehearse:300+spin+spin", "rehearse-every:1000+spin", "rehearse-every:period", "rehearse:300+tiny-kernel:100", "spin-sync:3", "spin-sync+spin", "touch:99999999999"],
 )  # fmt: skip
 def test_other_words_are_refused_with_the_allowed_ones(text):
     with pytest.raises(UsageError):
@@ -92,6 +92,24 @@ def test_rehearsals_repeat_until_the_next_would_not_fit():
     # the last one ends before the release: twice its length was free when it began
     assert runner.rehearsed_at[-1] + 40 * US < 20 * MS
     assert rows.column("wake_ns")[0] - 20 * MS <= 3 * US
+
+
+def test_rehearsals_come_at_every_gap_before_the_release():
+    rows, runner = window("rehearse-every:2000", steps=3)
+    # 10 ms periods, steps of 0.1 ms: beats at release - 8, 6, 4 and 2 ms; more before the first release, which is further away
+    for release in (30 * MS, 40 * MS):
+        beats = [at - release for at in runner.rehearsed_at if release - 10 * MS < at < release]
+        assert [round(b / MS) for b in beats] == [-8, -6, -4, -2]
+    assert all(0 <= w - r <= 3 * US for r, w in zip(rows.column("release_ns"), rows.column("wake_ns"), strict=True))
+
+
+def test_a_rehearsal_longer_than_the_gap_leaves_beats_out():
+    clock = Clock()
+    runner = Runner(clock)
+    runner.took = 3 * MS
+    rows, _ = window("rehearse-every:2000", runner=runner, clock=clock, steps=3)
+    assert len(runner.rehearsed_at) <= 9
+    assert max(w - r for r, w in zip(rows.column("release_ns"), rows.column("wake_ns"), strict=True)) <= 1_010 * US
 
 
 def test_a_rehearsal_that_runs_past_the_release_is_seen_as_wake_up_latency():
