@@ -46,7 +46,9 @@ def _percentile(figures: Mapping[str, Any] | None, key: str) -> str:
     return "" if figures is None else _ms(figures.get(key))
 
 
-def loop_values(live: Mapping[str, Any], facts: Mapping[str, Any], unrecorded: int) -> dict[str, str]:
+def loop_values(
+    live: Mapping[str, Any], facts: Mapping[str, Any], unrecorded: int, executor_ns: int | None
+) -> dict[str, str]:
     """Keys and values of the control loop's status: one number a key, its unit in the key, empty where there is none."""
     window, total = live.get("window") or {}, live.get("since_activation") or {}
     period = window.get("period_mean_ns")
@@ -82,6 +84,7 @@ def loop_values(live: Mapping[str, Any], facts: Mapping[str, Any], unrecorded: i
         "stale steps": str(total.get("stale", 0)),
         "commands withheld (not finite)": str(total.get("withheld", 0)),
         "steps no map recorded": str(unrecorded),
+        "executor spin_once, empty (ms)": _ms(executor_ns),
         "block steps": str(live["block"]["reached"]),
         "block length": str(live["block"]["steps"]),
         "backend": str(live["backend"]),

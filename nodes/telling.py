@@ -149,7 +149,9 @@ class Teller:
             level,
             name,
             text,
-            reporting.loop_values(live, facts, self.node.activity.unrecorded if self.node.activity else 0),
+            reporting.loop_values(
+                live, facts, self.node.activity.unrecorded if self.node.activity else 0, self.node.executor_baseline_ns
+            ),
             self.hardware,
         )
 
