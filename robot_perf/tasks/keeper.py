@@ -298,9 +298,7 @@ class Keeper:
 
 def request_of(asked: dict[str, Any]) -> DeadlineRequest:
     """The command line's request from the node's parameters: the same defaults, the same checks."""
-    options: dict[str, Any] = {}
-    if asked["device"] != "cpu":
-        options["device"] = asked["device"]
+    options: dict[str, Any] = {"device": asked["device"]}
     if asked["threads"]:
         options["threads"] = asked["threads"]
     return DeadlineRequest(
