@@ -92,12 +92,6 @@ def structures(m: int, d: int) -> list[Launch]:
                     found.append(Launch("split", warps, ctas=ctas, **base))
     if d >= 2048:
         found += loops(d, {**base, "policy": 1})
-    if d >= 16384 and m > 132:
-        found += [
-            Launch("stream", warps, ctas=ctas, **base)
-            for ctas, warps in ((8, 8), (8, 16), (16, 8), (4, 16), (4, 32), (2, 16), (2, 8))
-            if 8 <= d / ctas / warps / 32 <= 32
-        ]
     return found
 
 
@@ -123,7 +117,7 @@ def refined(report: Path, m: int, d: int, margin: float) -> list[Launch]:
             timed = [e for e in point["found"] if "us" in e]
             best = min(e["us"] for e in timed)
             keep |= {shape_of(Launch(**e["launch"])) for e in timed if e["us"] <= margin * best}
-    return [x for x in found if not keep or shape_of(x) in keep or (x.kernel in ("loop", "stream") and m > 16)]
+    return [x for x in found if not keep or shape_of(x) in keep or (x.kernel == "loop" and m > 16)]
 
 
 def shape_of(launch: Launch) -> tuple:
@@ -179,7 +173,7 @@ class Point:
 
     def call(self, variant: Variant) -> Callable[[int], None]:
         got = load(variant, 0)
-        unit, grid = 8, variant.launch.resident_grid(self.m, device_facts(0).sm_count, got.registers)
+        unit, grid = 8, variant.launch.grid(self.m)
         stride = self.d // unit
         tail = (self.m, stride, stride, stride, stride, float_bits(1e-6), 0, *got.fixed)
         pointer = lambda t: 0 if t is None else t.data_ptr()  # noqa: E731
@@ -395,7 +389,6 @@ def short(launch: dict) -> str:
     where = {
         "row": f"r{launch['rows']}",
         "split": f"c{launch['ctas']}",
-        "stream": f"c{launch['ctas']}",
         "loop": f"c{launch['ctas']} b{launch['block']} m{launch['registers']}{'' if launch['reverse'] else ' forward'}",
     }
     parts = [

@@ -54,11 +54,11 @@ INTERPRETER = DeviceFacts(capability=0, sm_count=16, l2_bytes=4 * 2**20)
 class Launch:
     """One compiled form of a kernel. `basis` says whether the choice was measured or is an estimate."""
 
-    kernel: str  # row | split | stream | loop
+    kernel: str  # row | split | loop
     warps: int
     block: int = 0  # row: tile width; loop: chunk width
     rows: int = 1  # row: rows per program
-    ctas: int = 1  # blocks per row, one cluster
+    ctas: int = 1  # split: programs per row, one cluster
     weight_early: bool = True  # load the weight before the reduction
     pack16: bool = False  # keep the row in 16-bit registers across the reduction
     pdl: int = 0  # 0 off, 1 trigger then wait, 2 wait then trigger
@@ -70,16 +70,6 @@ class Launch:
     def grid(self, m: int) -> int:
         """Programs for m rows, clusters counted as one (the launcher multiplies by `ctas`)."""
         return -(-m // self.rows)
-
-    def resident_grid(self, m: int, sm_count: int, registers: int) -> int:
-        """As `grid`, but for `stream` no more clusters than the chip holds at once (its clusters walk over the rows)."""
-        if self.kernel != "stream":
-            return self.grid(m)
-        per_warp = (
-            -(-registers * 32 // 256) * 256
-        )  # registers are handed out in units of 256 a warp; 64 Ki and 64 warps an SM
-        blocks = min(65536 // (per_warp * self.warps), 64 // self.warps)
-        return min(m, max(1, sm_count * blocks // self.ctas))
 
 
 # (x and residual, weight): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB, and no other hint gains anything.
@@ -157,9 +147,10 @@ def _launch(cell: Cell, d: int, itemsize: int, facts: DeviceFacts, basis: str) -
         return Launch("row", warps, block=_pow2(d), rows=many, pdl=pdl, basis=basis)
     if facts.capability != 90 and many > 8:  # clusters of 16 are Hopper's and Blackwell's data-centre parts' alone
         many, warps = 8, min(32, warps * many // 8)
-    if kernel in ("split", "stream"):
-        return Launch(kernel, warps, ctas=many, pdl=pdl, basis=basis)
+    if kernel == "split":
+        return Launch("split", warps, ctas=many, pdl=pdl, basis=basis)
     chunk, registers = more
+    # the loop reads a row twice: keeping it in the cache in between, and no longer, is worth 1 % plain and 4 % fused at d = 32768
     return Launch(
         "loop", warps, block=chunk * 2 // itemsize, ctas=many, registers=registers, pdl=pdl, policy=1, basis=basis
     )

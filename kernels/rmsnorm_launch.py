@@ -90,8 +90,7 @@ def constants(variant: Variant) -> dict[str, Any]:
     if launch.kernel == "loop":
         common.update(BLOCK=launch.block, CTAS=launch.ctas, SLICE=part if launch.ctas > 1 else d)
         asm = rmsnorm_triton.cluster_sum_asm(launch.ctas) if launch.ctas > 1 else ""
-        common.update(START=rmsnorm_triton.cluster_start_asm(launch.ctas), ASM=asm)
-        return {**common, "REVERSE": launch.reverse, "HINTS": launch.policy > 0}
+        return {**common, "REVERSE": launch.reverse, "HINTS": launch.policy > 0, "ASM": asm}
     # packed registers hold x.dtype: only right where that is what is normalised
     pack16 = launch.pack16 and itemsize == 2 and (variant.round_sum or not variant.fused)
     common.update(W_EARLY=launch.weight_early, PACK16=pack16, X_POLICY=x_policy, W_POLICY=w_policy)
@@ -100,10 +99,7 @@ def constants(variant: Variant) -> dict[str, Any]:
     threads = 32 * launch.warps
     repeat = 1 << max(0, -(-part // (threads * vector)) - 1).bit_length()
     asm = "" if interpreting() else rmsnorm_triton.block_sum_asm(launch.warps, launch.ctas)
-    start = rmsnorm_triton.cluster_start_asm(launch.warps * launch.ctas)
-    common.update(CTAS=launch.ctas, SLICE=part, START=start, ASM=asm)
-    if launch.kernel == "stream":
-        del common["W_EARLY"], common["PACK16"], common["W_POLICY"]
+    common.update(CTAS=launch.ctas, SLICE=part, ASM=asm)
     return {**common, "THREADS": threads, "REPEAT": repeat, "VECTOR": vector}
 
 
@@ -133,7 +129,7 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     if variant.launch.registers:
         options["maxnreg"] = variant.launch.registers
     compiled = triton.compile(ASTSource(kernel, signature, fixed, aligned), target=target, options=options)
-    if variant.launch.kernel in ("split", "stream"):
+    if variant.launch.kernel == "split":
         _check_split_layout(variant, compiled)
     return compiled
 
@@ -141,7 +137,7 @@ def compile_variant(variant: Variant, target: Any) -> Any:
 def _check_split_layout(variant: Variant, compiled: Any) -> None:
     # The inline sum is right only if a thread's partial sum is exactly one element. A compiler that lays the tile out
     # differently would emit the block more than once, or shuffle before it: refuse rather than compute something else.
-    calls = compiled.asm["ptx"].count("mbarrier.arrive.expect_tx" if variant.launch.ctas > 1 else ".b8 part[")
+    calls = compiled.asm["ptx"].count(".shared .align 16 .b8 part[")
     expected = f"threadsPerWarp = [32, 1, 1], warpsPerCTA = [{variant.launch.warps}, 1, 1]"
     if calls != 1 or expected not in compiled.asm["ttgir"]:
         raise BackendUnavailableError(

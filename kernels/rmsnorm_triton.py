@@ -1,10 +1,9 @@
-"""The four Triton kernels behind `robot_perf.kernels.rmsnorm`. A file in Triton's language, compiled for the device.
+"""The three Triton kernels behind `robot_perf.kernels.rmsnorm`. A file in Triton's language, compiled for the device.
 
 | kernel | one program does | for |
 |---|---|---|
 | `row` | a tile of ROWS whole rows, in registers | d that fits the registers, any M |
 | `split` | a whole row, or a CTAS-th of it in a thread-block cluster | small M, and rows wider than one block's registers |
-| `stream` | `split`, walking over many rows with the weight in registers | many very wide rows |
 | `loop` | a row, or its CTAS-th part, in two passes over chunks | wide rows: the second pass hits L1, or at least L2 |
 
 All take the same run-time arguments, in this order: x, residual, weight, y, s (pointers; null where absent), m (rows), the
@@ -15,7 +14,7 @@ UNIT is the number of elements in 16 bytes when every pointer, stride and d allo
 only known at run time would otherwise drop to scalar loads.
 """
 # mypy: ignore-errors
-# ruff: noqa: RET505, PLR0915, SIM113 (the compiler wants both branches of a constexpr if)
+# ruff: noqa: RET505, PLR0915 (the compiler wants both branches of a constexpr if)
 
 from __future__ import annotations
 
@@ -26,16 +25,7 @@ try:
 except ImportError:  # `rmsnorm_launch` says so to people; here the names only have to resolve
     triton = None
 
-__all__ = [
-    "HAVE_TRITON",
-    "block_sum_asm",
-    "cluster_start_asm",
-    "cluster_sum_asm",
-    "rms_norm_loop",
-    "rms_norm_row",
-    "rms_norm_split",
-    "rms_norm_stream",
-]
+__all__ = ["HAVE_TRITON", "block_sum_asm", "cluster_sum_asm", "rms_norm_loop", "rms_norm_row", "rms_norm_split"]
 
 HAVE_TRITON = triton is not None
 
@@ -82,18 +72,11 @@ def _begin(PDL: tl.constexpr):
 
 
 @_helper
-def _start(CTAS: tl.constexpr, START: tl.constexpr):
-    # Declares the exchange's shared memory, makes its barriers ready and tells the cluster so.
-    if CTAS > 1:
-        tl.inline_asm_elementwise(START, "=r", [], dtype=tl.int32, is_pure=False, pack=1)
-
-
-@_helper
-def _join(CTAS: tl.constexpr):
-    # Waits until every block of the cluster has started. Invalidates the L1: before loads that are to be hit again.
+def _arrive(CTAS: tl.constexpr):
+    # Peers must have started before anyone writes into their shared memory; the exchange waits for this arrival.
     if CTAS > 1:
         tl.inline_asm_elementwise(
-            "barrier.cluster.wait.acquire.aligned; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
+            "barrier.cluster.arrive.relaxed.aligned; // $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1
         )
 
 
@@ -146,8 +129,8 @@ def rms_norm_row(
     """ROWS rows of D elements per program, in registers from the only read to the only write."""
     _begin(PDL)
     out = y.dtype.element_ty
-    eps = eps_bits.to(tl.float32, bitcast=True)
-    offset = offset_bits.to(tl.float32, bitcast=True)
+    eps = tl.cast(eps_bits, tl.float32, bitcast=True)
+    offset = tl.cast(offset_bits, tl.float32, bitcast=True)
     rows = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     MASKED: tl.constexpr = (BLOCK != D) or (ROWS > 1)
@@ -207,7 +190,6 @@ def rms_norm_split(
     PDL: tl.constexpr,
     X_POLICY: tl.constexpr,
     W_POLICY: tl.constexpr,
-    START: tl.constexpr,
     ASM: tl.constexpr,
 ):
     """One row per cluster of CTAS programs (SLICE elements each), the sum exchanged through distributed shared memory.
@@ -215,11 +197,11 @@ def rms_norm_split(
     The tile is [THREADS, REPEAT, VECTOR], so that a thread's partial sum is one element of a [THREADS] tensor and ASM
     (`block_sum_asm`) can finish the sum with one barrier. ASM "" sums with tl.sum (CTAS must be 1): the interpreter's way.
     """
-    _start(CTAS, START)
+    _arrive(CTAS)
     _begin(PDL)
     out = y.dtype.element_ty
-    eps = eps_bits.to(tl.float32, bitcast=True)
-    offset = offset_bits.to(tl.float32, bitcast=True)
+    eps = tl.cast(eps_bits, tl.float32, bitcast=True)
+    offset = tl.cast(offset_bits, tl.float32, bitcast=True)
     pid = tl.program_id(0)
     at = (pid // CTAS).to(tl.int64)
     local = (
@@ -246,11 +228,10 @@ def rms_norm_split(
     if ASM == "":
         rstd = tl.rsqrt(tl.sum(part, 0) * (1.0 / D) + eps)
     else:
-        _join(CTAS)
-        full = tl.inline_asm_elementwise(ASM, "=f,f,r", [part, 0], dtype=tl.float32, is_pure=False, pack=1)
+        full = tl.inline_asm_elementwise(ASM, "=f,f", [part], dtype=tl.float32, is_pure=False, pack=1)
         rstd = tl.rsqrt(full * (1.0 / D) + eps)[:, None, None]
     if HAS_R and CTAS > 1:
-        # after the exchange, so that these stores don't stand before it
+        # after the exchange: its release would wait for these stores
         _store(s + at * stride_s * UNIT + cols, xv, mask, MASKED)
     if HAS_W and not W_EARLY:
         wv = _load(w + cols, mask, MASKED, W_POLICY)
@@ -262,93 +243,6 @@ def rms_norm_split(
     if HAS_W:
         h = _scale(h, wv, offset, HAS_OFFSET)
     _store(y + at * stride_y * UNIT + cols, h.to(out), mask, MASKED)
-
-
-@_jit
-def rms_norm_stream(
-    x,
-    r,
-    w,
-    y,
-    s,
-    m: tl.int32,
-    stride_x: tl.int64,
-    stride_r: tl.int64,
-    stride_y: tl.int64,
-    stride_s: tl.int64,
-    eps_bits: tl.int32,
-    offset_bits: tl.int32,
-    D: tl.constexpr,
-    THREADS: tl.constexpr,
-    REPEAT: tl.constexpr,
-    VECTOR: tl.constexpr,
-    CTAS: tl.constexpr,
-    SLICE: tl.constexpr,
-    UNIT: tl.constexpr,
-    HAS_R: tl.constexpr,
-    HAS_W: tl.constexpr,
-    HAS_OFFSET: tl.constexpr,
-    HF: tl.constexpr,
-    ROUND_SUM: tl.constexpr,
-    PDL: tl.constexpr,
-    X_POLICY: tl.constexpr,
-    START: tl.constexpr,
-    ASM: tl.constexpr,
-):
-    """`split` for many rows: a cluster walks over rows, its slice of the weight in registers, the next row's slice on its way.
-
-    At d = 65536 the weight is as many bytes as a row: read again for every row, it doubles what the L2 must deliver.
-    """
-    _start(CTAS, START)
-    _begin(PDL)
-    out = y.dtype.element_ty
-    eps = eps_bits.to(tl.float32, bitcast=True)
-    offset = offset_bits.to(tl.float32, bitcast=True)
-    pid = tl.program_id(0)
-    step = tl.num_programs(0) // CTAS
-    local = (
-        tl.arange(0, REPEAT)[None, :, None] * (THREADS * VECTOR)
-        + tl.arange(0, THREADS)[:, None, None] * VECTOR
-        + tl.arange(0, VECTOR)[None, None, :]
-    )
-    cols = local + (pid % CTAS) * SLICE
-    inside = (local < SLICE) & (cols < D)
-    if HAS_W:
-        held = _load(w + cols, inside, True, "")
-    row = pid // CTAS
-    at = row.to(tl.int64)
-    xv = _load(x + at * stride_x * UNIT + cols, inside, True, X_POLICY)
-    if HAS_R:
-        rv = _load(r + at * stride_r * UNIT + cols, inside, True, X_POLICY)
-    _join(CTAS)
-    turn = 0
-    for row in range(pid // CTAS, m, step):
-        at = row.to(tl.int64)
-        coming = at + step
-        ahead = inside & (coming < m)
-        xn = _load(x + coming * stride_x * UNIT + cols, ahead, True, X_POLICY)
-        if HAS_R:
-            rn = _load(r + coming * stride_r * UNIT + cols, ahead, True, X_POLICY)
-            total = xv.to(tl.float32) + rv.to(tl.float32)
-            xv = total.to(s.dtype.element_ty)
-            h = xv.to(tl.float32) if ROUND_SUM else total
-        else:
-            h = xv.to(tl.float32)
-        part = tl.sum(tl.sum(h * h, 2), 1)
-        full = tl.inline_asm_elementwise(ASM, "=f,f,r", [part, turn], dtype=tl.float32, is_pure=False, pack=1)
-        turn += 1
-        rstd = tl.rsqrt(full * (1.0 / D) + eps)[:, None, None]
-        if HAS_R:
-            tl.store(s + at * stride_s * UNIT + cols, xv, mask=inside)
-        h = h * rstd
-        if HF:
-            h = h.to(out).to(tl.float32)
-        if HAS_W:
-            h = _scale(h, held, offset, HAS_OFFSET)
-        tl.store(y + at * stride_y * UNIT + cols, h.to(out), mask=inside)
-        xv = xn
-        if HAS_R:
-            rv = rn
 
 
 @_jit
@@ -378,19 +272,17 @@ def rms_norm_loop(
     PDL: tl.constexpr,
     REVERSE: tl.constexpr,
     HINTS: tl.constexpr,
-    START: tl.constexpr,
     ASM: tl.constexpr,
 ):
     """One row per cluster of CTAS programs (SLICE elements each) in two passes of BLOCK-wide chunks.
 
     The second pass walks back: its first chunks are still in L1. ASM (`cluster_sum_asm`) adds the programs' sums.
     """
-    _start(CTAS, START)
-    _join(CTAS)
+    _arrive(CTAS)
     _begin(PDL)
     out = y.dtype.element_ty
-    eps = eps_bits.to(tl.float32, bitcast=True)
-    offset = offset_bits.to(tl.float32, bitcast=True)
+    eps = tl.cast(eps_bits, tl.float32, bitcast=True)
+    offset = tl.cast(offset_bits, tl.float32, bitcast=True)
     FIRST: tl.constexpr = "evict_last" if HINTS else ""
     AGAIN: tl.constexpr = "evict_first" if HINTS else ""
     pid = tl.program_id(0)
@@ -419,7 +311,7 @@ def rms_norm_loop(
         acc += h * h
     total = tl.sum(acc, 0)
     if CTAS > 1:
-        total = tl.inline_asm_elementwise(ASM, "=f,f,r", [total, 0], dtype=tl.float32, is_pure=False, pack=1)
+        total = tl.inline_asm_elementwise(ASM, "=f,f", [total], dtype=tl.float32, is_pure=False, pack=1)
     rstd = tl.rsqrt(total * (1.0 / D) + eps)
     if HAS_R:
         # the thread that re-reads an element of s need not be the one that wrote it
@@ -463,68 +355,26 @@ def _loads(n, base):
     return lines
 
 
-def cluster_start_asm(floats: int) -> str:
-    """PTX that begins a kernel whose blocks exchange `floats` numbers per sum: shared memory, two barriers, the arrival.
-
-    Two buffers and two barriers, used in turn: a fast block's next number must neither overwrite one that a slow block still
-    reads nor count for the sum that the slow block still waits for.
-    """
-    return "\n".join(
-        [
-            f".shared .align 16 .b8 exchange[{2 * 4 * max(floats, 4)}];",
-            ".shared .align 8 .b64 exchange_bar[2];",
-            "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0;",
-            "@p mbarrier.init.shared::cta.b64 [exchange_bar], 1;",
-            "@p mbarrier.init.shared::cta.b64 [exchange_bar+8], 1;",
-            "@p fence.mbarrier_init.release.cluster;",
-            "barrier.cluster.arrive.relaxed.aligned; // $0",
-            "}",
-        ]
-    )
-
-
-def _exchange(floats: int, slot: list[str], sender: str, value: str) -> list[str]:
-    """PTX: lanes below `sender`'s count send `value` to their block of the cluster; everybody waits for all `floats`.
-
-    Remote stores that count on the receiver's barrier, not a cluster barrier: its release would wait for every global store of
-    the block and its acquire would empty the L1. $2 counts the sums of the kernel.
-    """
-    return [
-        ".reg .pred send, first, done; .reg .b32 base, bar, slot, there, bar_there, turn, phase;",
-        f"mov.u32 base, exchange; and.b32 turn, $2, 1; mad.lo.u32 base, turn, {4 * max(floats, 4)}, base;",
-        "mov.u32 bar, exchange_bar; mad.lo.u32 bar, turn, 8, bar; shr.u32 phase, $2, 1; and.b32 phase, phase, 1;",
-        "mov.u32 there, %tid.x; setp.eq.u32 first, there, 0;",
-        f"@first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {4 * floats};",
-        *slot,
-        "shl.b32 slot, slot, 2; add.u32 slot, slot, base;",
-        f"setp.lt.u32 send, lane, {sender};",
-        "@send mapa.shared::cluster.u32 there, slot, lane;",
-        "@send mapa.shared::cluster.u32 bar_there, bar, lane;",
-        f"@send st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], {value}, [bar_there];",
-        "wait: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], phase; @!done bra wait;",
-    ]
-
-
 def block_sum_asm(warps: int, ctas: int) -> str:
     """PTX that turns each thread's FP32 partial sum ($1) into the sum over the block or cluster ($0), the same in every thread.
 
-    One block: shuffles, one barrier, every thread adds the warps' sums as a tree. A cluster: each warp sends its sum to every
-    block, and each warp adds all of them. The order is fixed: bits repeat. `warps` and `ctas` are powers of two, at most 32 and
-    16. $2 counts the sums of the kernel (a kernel with one sum gives 0); one block ignores it.
+    One block: shuffles, one barrier, every thread adds the warps' sums as a tree. A cluster: each warp writes its sum into
+    every block's shared memory, one cluster barrier, then each warp adds all of them. The order is fixed: bits repeat.
+    `warps` and `ctas` are powers of two, at most 32 and 16.
     """
     total = warps * ctas
     butterfly = [f"shfl.sync.bfly.b32 u, {{0}}, {k}, 31, -1; add.f32 {{0}}, {{0}}, u;" for k in (16, 8, 4, 2, 1)]
     lines = [
         "{",
-        ".reg .pred p; .reg .b32 lane, warp; .reg .f32 sum, u;",
-        "mov.u32 lane, %tid.x; shr.u32 warp, lane, 5; and.b32 lane, lane, 31; mov.f32 sum, $1;",
+        ".reg .pred p; .reg .b32 lane, warp, base, slot; .reg .f32 sum, u;",
+        f".shared .align 16 .b8 part[{4 * max(total, 4)}];",
+        "mov.u32 lane, %tid.x; shr.u32 warp, lane, 5; and.b32 lane, lane, 31; mov.u32 base, part; mov.f32 sum, $1;",
         *[line.format("sum") for line in butterfly],
     ]
     if ctas == 1:
         lines += [
-            f".shared .align 16 .b8 part[{4 * max(warps, 4)}];",
-            f".reg .b32 base, slot; .reg .f32 v<{warps}>;",
-            "mov.u32 base, part; setp.eq.u32 p, lane, 0; shl.b32 slot, warp, 2; add.u32 slot, slot, base; // $2",
+            f".reg .f32 v<{warps}>;",
+            "setp.eq.u32 p, lane, 0; shl.b32 slot, warp, 2; add.u32 slot, slot, base;",
             "@p st.shared.f32 [slot], sum;",
             "bar.sync 0;",
             *_loads(warps, "base"),
@@ -532,9 +382,18 @@ def block_sum_asm(warps: int, ctas: int) -> str:
         ]
     else:
         each = max(1, total // 32)
-        slot = [f"mov.u32 slot, %cluster_ctarank; mad.lo.u32 slot, slot, {warps}, warp;"]
-        lines += [".reg .b32 bits; mov.b32 bits, sum;", *_exchange(total, slot, str(ctas), "bits")]
-        lines += [f".reg .f32 v<{each}>; mul.lo.u32 slot, lane, {4 * each}; add.u32 slot, slot, base;"]
+        lines += [
+            f".reg .f32 v<{each}>; .reg .b32 there;",
+            f"mov.u32 slot, %cluster_ctarank; mad.lo.u32 slot, slot, {warps}, warp; shl.b32 slot, slot, 2;",
+            "add.u32 slot, slot, base;",
+            f"setp.lt.u32 p, lane, {ctas};",
+            "barrier.cluster.wait.acquire.aligned;",
+            "@p mapa.shared::cluster.u32 there, slot, lane;",
+            "@p st.shared::cluster.f32 [there], sum;",
+            "barrier.cluster.arrive.release.aligned;",
+            "barrier.cluster.wait.acquire.aligned;",
+            f"mul.lo.u32 slot, lane, {4 * each}; add.u32 slot, slot, base;",
+        ]
         if total < 32:
             lines += [f"setp.lt.u32 p, lane, {total}; mov.f32 v0, 0f00000000; @p ld.shared.f32 v0, [slot];"]
         else:
@@ -544,12 +403,19 @@ def block_sum_asm(warps: int, ctas: int) -> str:
 
 
 def cluster_sum_asm(ctas: int) -> str:
-    """PTX that adds one FP32 number per block ($1, the same in all its threads) over a cluster of 2 to 16 blocks into $0."""
+    """PTX that adds one FP32 number per block ($1, the same in all its threads) over a cluster of 2, 4 or 8 blocks into $0."""
     lines = [
         "{",
-        ".reg .b32 lane, bits; mov.u32 lane, %tid.x; mov.b32 bits, $1;",
-        *_exchange(ctas, ["mov.u32 slot, %cluster_ctarank;"], str(ctas), "bits"),
+        ".reg .pred p; .reg .b32 lane, base, slot, there;",
         f".reg .f32 v<{ctas}>;",
+        f".shared .align 16 .b8 part[{4 * max(ctas, 4)}];",
+        "mov.u32 lane, %tid.x; mov.u32 base, part; mov.u32 slot, %cluster_ctarank; shl.b32 slot, slot, 2;",
+        f"add.u32 slot, slot, base; setp.lt.u32 p, lane, {ctas};",
+        "barrier.cluster.wait.acquire.aligned;",
+        "@p mapa.shared::cluster.u32 there, slot, lane;",
+        "@p st.shared::cluster.f32 [there], $1;",
+        "barrier.cluster.arrive.release.aligned;",
+        "barrier.cluster.wait.acquire.aligned;",
         *_loads(ctas, "base"),
         *_tree(ctas),
     ]

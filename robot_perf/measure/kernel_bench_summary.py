@@ -44,7 +44,9 @@ def summarise(
     }
     means: dict[str, Any] = {}
     for who in (OURS, SERIAL):
-        means[who] = {name: _geometric_mean(part, who, draws) for name, part in groups.items() if part}
+        means[who] = {name: _geometric_mean(part, who, "rank", draws) for name, part in groups.items() if part}
+        if main:
+            means[who]["headline, cold cache"] = _geometric_mean(main, who, "cold", draws)
     return {
         "rows": rows,
         "boundary": boundary,
@@ -77,7 +79,7 @@ def _row(point: Mapping[str, Any], spec_gb_s: float | None) -> dict[str, Any]:
         cold = entry["cold"]["median"]
         entry |= {
             "rank": entry[ranked]["median"],
-            "rank_samples": samples[ranked],
+            "samples": {"rank": samples[ranked], "cold": samples["cold"]},
             "ranked_by": ranked,
             "order": found.get("order"),
             "max_ulp": found.get("max_ulp"),
@@ -96,31 +98,39 @@ def _row(point: Mapping[str, Any], spec_gb_s: float | None) -> dict[str, Any]:
     return row
 
 
+def _us(entry: Mapping[str, Any], key: str) -> float:
+    value = entry[key]
+    return float(value["median"] if isinstance(value, Mapping) else value)
+
+
 def _peers(row: Mapping[str, Any]) -> dict[str, Any]:
     return {n: e for n, e in row["providers"].items() if n not in (OURS, SERIAL) and "rank" in e}
 
 
-def ratio(row: Mapping[str, Any], who: str = OURS) -> float | None:
-    """Fastest peer's time over `who`'s at a point; None where one of them is absent."""
+def ratio(row: Mapping[str, Any], who: str = OURS, key: str = "rank") -> float | None:
+    """Fastest peer's time over `who`'s at a point (`key` rank, warm or cold); None where one of them is absent."""
     peers, mine = _peers(row), row["providers"].get(who, {})
     if not peers or "rank" not in mine:
         return None
-    return float(min(e["rank"] for e in peers.values()) / mine["rank"])
+    return min(_us(e, key) for e in peers.values()) / _us(mine, key)
 
 
-def _geometric_mean(rows: Sequence[Mapping[str, Any]], who: str, draws: np.random.Generator) -> dict[str, Any] | None:
+def _geometric_mean(
+    rows: Sequence[Mapping[str, Any]], who: str, key: str, draws: np.random.Generator
+) -> dict[str, Any] | None:
     """Geometric mean over points of (fastest peer / who), with a 95 % bootstrap interval over each provider's samples."""
-    usable = [r for r in rows if ratio(r, who) is not None]
+    usable = [r for r in rows if ratio(r, who, key) is not None]
     if not usable:
         return None
-    values = np.array([ratio(r, who) for r in usable])
+    values = np.array([ratio(r, who, key) for r in usable])
     logs = np.zeros(DRAWS)
     for row in usable:
-        mine = _resampled(row["providers"][who]["rank_samples"], draws)
-        peers = np.stack([_resampled(e["rank_samples"], draws) for e in _peers(row).values()])
+        mine = _resampled(row["providers"][who]["samples"][key], draws)
+        peers = np.stack([_resampled(e["samples"][key], draws) for e in _peers(row).values()])
         logs += np.log(peers.min(axis=0) / mine)
     low, high = np.exp(np.percentile(logs / len(usable), [2.5, 97.5]))
     worst = usable[int(values.argmin())]
+    below = [f"{r['op']} {r['m']} x {r['d']} ({v:.3f})" for r, v in zip(usable, values, strict=True) if v < PEER_BAR]
     return {
         "value": float(np.exp(np.log(values).mean())),
         "low": float(low),
@@ -128,9 +138,7 @@ def _geometric_mean(rows: Sequence[Mapping[str, Any]], who: str, draws: np.rando
         "n": len(usable),
         "worst": float(values.min()),
         "worst_point": f"{worst['op']} {worst['m']} x {worst['d']}",
-        "below_bar": [
-            f"{r['op']} {r['m']} x {r['d']} ({v:.3f})" for r, v in zip(usable, values, strict=True) if v < PEER_BAR
-        ],
+        "below_bar": below,
     }
 
 

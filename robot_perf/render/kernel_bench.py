@@ -20,7 +20,7 @@ SHORT = {
 }
 BYTE_RATIOS = (
     # op, baseline, bytes per element of the baseline and of ours, what the baseline's bytes are
-    ("rms_norm", "eager", 40, 4, "the FP32 formula, six kernels and FP32 temporaries"),
+    ("rms_norm", "eager", 40, 4, "the FP32 formula: nine kernels, six of them of full width, FP32 temporaries"),
     ("add_rms_norm", "F.rms_norm", 10, 8, "x + r, then F.rms_norm"),
 )
 Summary = Mapping[str, Any]
@@ -100,23 +100,27 @@ def _measured(summary: Summary) -> list[str]:
     return list(dict.fromkeys(n for r in summary["rows"] for n, e in r["providers"].items() if "rank" in e))
 
 
-def _best(row: Mapping[str, Any]) -> tuple[str, float] | None:
-    peers = {n: e["rank"] for n, e in row["providers"].items() if n not in (OURS, SERIAL) and "rank" in e}
-    mine = row["providers"].get(OURS, {}).get("rank")
-    if not peers or mine is None:
+def _value(entry: Mapping[str, Any], key: str) -> float | None:
+    value = entry.get(key)
+    return value["median"] if isinstance(value, Mapping) else value
+
+
+def _best(row: Mapping[str, Any], key: str) -> tuple[str, float] | None:
+    peers = {n: _value(e, key) for n, e in row["providers"].items() if n not in (OURS, SERIAL)}
+    known = {n: us for n, us in peers.items() if us is not None}
+    mine = _value(row["providers"].get(OURS, {}), key)
+    if not known or mine is None:
         return None
-    name = min(peers, key=lambda n: peers[n])
-    return name, peers[name] / mine
+    name = min(known, key=lambda n: known[n])
+    return name, known[name] / mine
 
 
 def _cells(row: Mapping[str, Any], names: Sequence[str], key: str = "rank") -> list[str]:
     cells = [f"{row['m']} x {row['d']}"]
     for name in names:
-        entry = row["providers"].get(name, {})
-        value = entry.get(key)
-        value = value["median"] if isinstance(value, Mapping) else value
+        value = _value(row["providers"].get(name, {}), key)
         cells.append("–" if value is None else _us(value))
-    best = _best(row)
+    best = _best(row, key)
     return [*cells, "–" if best is None else f"{best[1]:.2f} ({SHORT.get(best[0], best[0])})"]
 
 
@@ -154,8 +158,13 @@ def _means(summary: Summary) -> list[str]:
         for n, e in found.items()
         if n != OURS and group in ("headline", "wide")
     ]
+    said = (
+        "Fastest peer at each point over ours (above 1: ours is faster), geometric mean with its 95 % bootstrap interval. A point is "
+        "ranked by its cold time where its inputs can rotate past the cache, else by its warm one; the last lines take the cold one "
+        "everywhere. `serial` is ours with dependent launch off: what the kernels do after and before kernels of others."
+    )
     return [
-        "Fastest peer at each point over ours (above 1: ours is faster), geometric mean with its 95 % bootstrap interval:",
+        said,
         "",
         *_table(["", "points", "mean", "interval", "n", "worst point", "below 0.95"], rows),
         "",
@@ -180,7 +189,7 @@ def _launch_bound(summary: Summary, names: Sequence[str]) -> list[str]:
         mine = [r for r in rows if r["op"] == op]
         if mine:
             for title, key in (("warm cache", "warm"), ("cold cache", "cold")):
-                header = ["m x d", *(SHORT.get(n, n) for n in names), "best peer / ours (ranked)"]
+                header = ["m x d", *(SHORT.get(n, n) for n in names), "best peer / ours"]
                 parts += ["", f"{op}, {title}:", "", *_table(header, [_cells(r, names, key) for r in mine])]
     return parts
 
@@ -287,8 +296,9 @@ def _batch_one(summary: Summary, names: Sequence[str]) -> list[str]:
     if not rows:
         return []
     said = (
-        "Kernels per call are nodes of the captured graph. Durations and idle gaps between kernels are from the profiler, whose "
-        "tracing lengthens gaps and keeps kernels from overlapping; the last column is the untraced µs per call."
+        "Kernels per call are nodes of the captured graph. Durations and idle gaps between kernels are the profiler's, whose tracing "
+        "lengthens both. With dependent launch a kernel starts early and waits for the one before: its duration includes that wait, "
+        "the spans overlap and the gap is negative. The last column is the untraced µs per call."
     )
     header = ["point", "provider", "kernels per call", "kernel µs", "idle gap µs", "µs per call"]
     return ["", "## Batch 1: kernels and gaps", "", said, "", *_table(header, rows)]

@@ -90,7 +90,7 @@ def document(report: dict[str, Any], spec_gb_s: float | None = None) -> dict[str
     summary = summarise(report, [(p.op, p.m, p.d) for p in HEADLINE], spec)
     for row in summary["rows"]:
         for entry in row["providers"].values():
-            entry.pop("rank_samples", None)
+            entry.pop("samples", None)
     return {"report": report, "summary": summary, "spec_gb_s": spec}
 
 

@@ -172,3 +172,72 @@ def _cached_ptx(triton):
 
     roots.append(Path(dirs.cache_dir()))
     return [p for root in roots if root.is_dir() for p in root.rglob("*.ptx")]
+
+
+ANALYSIS = """
+import sys, torch, triton
+from triton.backends.compiler import GPUTarget
+
+class Driver:  # stands for a GPU's driver: the analysis asks it for the target alone
+    def get_current_target(self): return GPUTarget("cuda", 90, 32)
+    def get_current_device(self): return 0
+    def get_current_stream(self, device): return 0
+    def get_active_torch_device(self): return torch.device("cuda", 0)
+    def map_python_to_cpp_type(self, name): return name
+
+triton.runtime.driver.set_active(Driver())
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.decomposition import select_decomp_table
+from torch._subclasses.fake_tensor import FakeTensorMode
+from functorch.compile import make_boxed_func
+from robot_perf.kernels import rmsnorm_config, rmsnorm_ops
+from robot_perf.kernels.rmsnorm import *
+rmsnorm_ops.register()
+rmsnorm_ops.device_facts = lambda index: rmsnorm_config.DeviceFacts(90, 132, 60 * 2**20)
+mode = FakeTensorMode()
+
+def show(graph, example):
+    for node in graph.graph.nodes:
+        if "triton_kernel_wrapper" in str(node.target):
+            print(NAME, ",".join(sorted(node.kwargs["tensors_to_clone"])))
+        elif node.op == "call_function" and ("copy" in str(node.target) or "clone" in str(node.target)):
+            print(NAME, "COPY", node.target)
+    return make_boxed_func(graph.forward)
+
+def run(name, function, *shapes):
+    global NAME
+    NAME = name
+    with mode, torch.no_grad():
+        inputs = [torch.empty(s, dtype=torch.bfloat16, device="cuda") for s in shapes]
+        torch._dynamo.reset()
+        backend = aot_autograd(fw_compiler=show, decompositions=select_decomp_table())
+        try:
+            torch.compile(function, fullgraph=True, backend=backend)(*inputs)
+        except RuntimeError as error:  # there is no CUDA to run the graph with; it was shown by then
+            assert "CUDA" in str(error) or "cuda" in str(error), error
+
+run("plain", lambda x, w: rms_norm(x, w), (4, 1024), (1024,))
+run("bare", lambda x: rms_norm(x), (4, 1024))
+run("add", lambda x, r, w: add_rms_norm(x, r, w), (4, 1024), (4, 1024), (1024,))
+run("in-place", lambda x, r, w: add_rms_norm_(x, r, w), (4, 1024), (4, 1024), (1024,))
+run("wide", lambda x, w: rms_norm(x, w), (4, 65536), (65536,))
+"""
+
+
+@pytest.mark.skipif(ON_GPU, reason="the tests above ask Inductor itself")
+def test_the_compilers_analysis_finds_exactly_the_outputs_written():
+    # If it can't read the kernel it takes every argument for written, and copies each before the launch.
+    import os
+    import subprocess
+    import sys
+    from pathlib import Path
+
+    pytest.importorskip("triton")
+    environment = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ANALYSIS], capture_output=True, text=True, env=environment, check=False,
+        cwd=Path(__file__).resolve().parents[2],
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-1500:]
+    found = dict(line.split(" ", 1) for line in done.stdout.splitlines())
+    assert found == {"plain": "y", "bare": "y", "add": "s,y", "in-place": "s,y", "wide": "y"}, done.stdout
