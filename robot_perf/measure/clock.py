@@ -14,6 +14,7 @@ from robot_perf.errors import RobotPerfError
 _CLOCK_MONOTONIC = 1
 _TIMER_ABSTIME = 1
 NS_PER_S = 1_000_000_000
+Wait = Callable[[int], int]
 
 
 class Clock(Protocol):
@@ -23,8 +24,8 @@ class Clock(Protocol):
         """CLOCK_MONOTONIC, ns."""
         ...
 
-    def wait(self, until_ns: int) -> None:
-        """Returns when now() >= until_ns, or earlier when a stop was asked for."""
+    def wait(self, until_ns: int) -> int:
+        """Returns the reading that ended it, at or after until_ns; earlier only when a stop was asked for."""
         ...
 
 
@@ -32,7 +33,7 @@ class _Timespec(ctypes.Structure):
     _fields_ = (("tv_sec", ctypes.c_long), ("tv_nsec", ctypes.c_long))
 
 
-def absolute_sleep(stop: list[bool]) -> Callable[[int], None]:
+def absolute_sleep(stop: list[bool]) -> Wait:
     """A wait on clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME): it sleeps again after an early return.
 
     The timespec is made once and the call goes through ctypes, which releases the interpreter lock; Python's own
@@ -45,34 +46,39 @@ def absolute_sleep(stop: list[bool]) -> Callable[[int], None]:
     address = ctypes.addressof(target)
     now = time.monotonic_ns
 
-    def wait(until_ns: int) -> None:
+    def wait(until_ns: int) -> int:
         target.tv_sec, target.tv_nsec = divmod(until_ns, NS_PER_S)
-        while now() < until_ns and not stop[0]:
+        while True:
             code = nanosleep(_CLOCK_MONOTONIC, _TIMER_ABSTIME, address, None)
+            woken = now()  # the first thing after the wake-up: whatever comes before it is in every wake-up latency
+            if woken >= until_ns or stop[0]:
+                return woken
             if code not in (0, errno.EINTR):
                 raise RobotPerfError("clock_nanosleep failed", why=os.strerror(code))
 
     return wait
 
 
-def spin(stop: list[bool]) -> Callable[[int], None]:
+def spin(stop: list[bool]) -> Wait:
     """A wait that reads the clock until it is time. It takes a whole core."""
     now = time.monotonic_ns
 
-    def wait(until_ns: int) -> None:
-        while now() < until_ns and not stop[0]:
-            pass
+    def wait(until_ns: int) -> int:
+        while True:
+            read = now()
+            if read >= until_ns or stop[0]:
+                return read
 
     return wait
 
 
-def hybrid(stop: list[bool], margin_ns: int) -> Callable[[int], None]:
+def hybrid(stop: list[bool], margin_ns: int) -> Wait:
     """Sleeps until `margin_ns` before the release, then spins. It takes margin / period of a core."""
     sleep, busy = absolute_sleep(stop), spin(stop)
 
-    def wait(until_ns: int) -> None:
+    def wait(until_ns: int) -> int:
         sleep(until_ns - margin_ns)
-        busy(until_ns)
+        return busy(until_ns)
 
     return wait
 
@@ -83,12 +89,12 @@ class MonotonicClock:
     def __init__(self, strategy: str = "sleep", *, spin_margin_ns: int = 0, stop: list[bool] | None = None) -> None:
         flag = [False] if stop is None else stop
         self.now: Callable[[], int] = time.monotonic_ns
-        makers: dict[str, Callable[[], Callable[[int], None]]] = {
+        makers: dict[str, Callable[[], Wait]] = {
             "sleep": lambda: absolute_sleep(flag),
             "hybrid": lambda: hybrid(flag, spin_margin_ns),
             "spin": lambda: spin(flag),
         }
-        self.wait: Callable[[int], None] = makers[strategy]()
+        self.wait: Wait = makers[strategy]()
 
 
 def timer_granularity_ns(clock: Clock, repeats: int = 50) -> int:

@@ -55,9 +55,7 @@ def run_window(
     while k < last:
         release = origin_ns + k * period
         if ready < release:
-            if before is None or not before(release):
-                wait(release)
-            wake = base = now()
+            wake = base = wait(release) if before is None or not before(release) else now()
         else:
             wake, base = NOT_MEASURED, ready
         if stop[0]:
@@ -98,8 +96,7 @@ def _relative(loop: LoopSpec, last: int, origin_ns: int, step: Step, sink: Sink,
     ready = now()
     while k < last:
         if ready < target:
-            wait(target)
-            wake = base = now()
+            wake = base = wait(target)
         else:
             wake, base = NOT_MEASURED, ready
         if stop[0]:

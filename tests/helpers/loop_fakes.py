@@ -18,10 +18,11 @@ class FakeClock:
     def now(self) -> int:
         return self.time_ns
 
-    def wait(self, until_ns: int) -> None:
+    def wait(self, until_ns: int) -> int:
         assert until_ns > self.time_ns, "the loop must not wait for a release that has passed"
         self.time_ns = until_ns + self._overshoot(self.waits)
         self.waits += 1
+        return self.now()
 
 
 class Rows:
@@ -41,7 +42,12 @@ class Rows:
         device_ns: int = -1,
         stages: Sequence[int] | None = None,
     ) -> None:
-        self.rows[-1] |= {"start_ns": start_ns, "enqueue_end_ns": enqueue_end_ns, "end_ns": end_ns, "device_ns": device_ns}
+        self.rows[-1] |= {
+            "start_ns": start_ns,
+            "enqueue_end_ns": enqueue_end_ns,
+            "end_ns": end_ns,
+            "device_ns": device_ns,
+        }
         if stages is not None:
             self.rows[-1]["stages"] = tuple(stages)  # type: ignore[assignment]
 
