@@ -47,6 +47,8 @@ def render(builtin: Mapping[str, Any], seed: int) -> bytes:
 
 
 def _memory(name: str, last: str, nodes: list[Node], w: dict[str, NDArray[Any]], hidden: int) -> str:
+    # The unused first output has a name: beside the empty name of an absent input, TensorRT 8.6 reads a nameless one as a
+    # cycle ("failed to sort the model topologically").
     # torch orders LSTM gates i,f,g,o and GRU gates r,z,n; ONNX wants i,o,f,c and z,r,h.
     order = [0, 3, 1, 2] if name == "lstm" else [1, 0, 2]
 
@@ -61,7 +63,10 @@ def _memory(name: str, last: str, nodes: list[Node], w: dict[str, NDArray[Any]],
     if name == "lstm":
         nodes.append(
             Node(
-                "LSTM", ["sequence", "W", "R", "B", "", "h_in", "c_in"], ["", "h_out", "c_out"], {"hidden_size": hidden}
+                "LSTM",
+                ["sequence", "W", "R", "B", "", "h_in", "c_in"],
+                ["all_h", "h_out", "c_out"],
+                {"hidden_size": hidden},
             )
         )
         nodes.append(Node("Squeeze", ["h_out", "first"], ["memory"]))
@@ -69,6 +74,6 @@ def _memory(name: str, last: str, nodes: list[Node], w: dict[str, NDArray[Any]],
     nodes.append(Node("Unsqueeze", ["h_in", "first"], ["h_3d"]))
     # linear_before_reset: torch applies the reset gate after the recurrent product.
     attributes = {"hidden_size": hidden, "linear_before_reset": 1}
-    nodes.append(Node("GRU", ["sequence", "W", "R", "B", "", "h_3d"], ["", "h_next"], attributes))
+    nodes.append(Node("GRU", ["sequence", "W", "R", "B", "", "h_3d"], ["all_h", "h_next"], attributes))
     nodes.append(Node("Squeeze", ["h_next", "first"], ["h_out"]))
     return "h_out"
