@@ -107,6 +107,13 @@ def test_the_inner_command_is_the_outer_without_the_tool() -> None:
     assert inner_command(words)[3:] == ["profile", "mlp", "--rate", "200", "--steps", "9", "--under-profiler"]
 
 
+@pytest.fixture(autouse=True)
+def outside_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another test of this process may have imported rclpy: `profile --ncu` would rightly refuse to run beside a node."""
+    monkeypatch.delitem(sys.modules, "rclpy", raising=False)
+    monkeypatch.delenv("ROBOT_PERF_IN_NODE", raising=False)
+
+
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A PATH with only what a test puts there."""
