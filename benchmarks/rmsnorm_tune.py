@@ -66,6 +66,7 @@ def nothing():
 
 
 def pow2(value: int) -> int:
+    """The power of two at or above a number."""
     return 1 << max(0, value - 1).bit_length()
 
 
@@ -134,6 +135,7 @@ def switches(launch: Launch) -> list[Launch]:
 
 
 def compile_one(variant: Variant, chip: int) -> str:
+    """Compiles a variant into Triton's cache on disk; the error, if any."""
     from triton.backends.compiler import GPUTarget
 
     try:
@@ -144,6 +146,7 @@ def compile_one(variant: Variant, chip: int) -> str:
 
 
 def variant_of(launch: Launch, d: int, fused: bool) -> Variant:
+    """The BF16 variant of a launch."""
     return Variant(launch, d, "bf16", "bf16", True, fused)
 
 
@@ -172,6 +175,7 @@ class Point:
             self.truth = rms_norm_reference(x, self.w, **wide)
 
     def call(self, variant: Variant) -> Callable[[int], None]:
+        """A function that queues the variant on set i."""
         got = load(variant, 0)
         unit, grid = 8, variant.launch.grid(self.m)
         stride = self.d // unit
@@ -188,6 +192,7 @@ class Point:
         return run
 
     def wrong(self, run: Callable[[int], None]) -> str:
+        """What is wrong with the variant's output, from a poisoned buffer; empty if nothing."""
         self.y[0].fill_(float("nan"))
         run(0)
         torch.cuda.synchronize()
@@ -202,6 +207,7 @@ class Point:
 
 
 def graph_of(run: Callable[[int], None], calls: int, sets: int) -> torch.cuda.CUDAGraph:
+    """A CUDA graph of calls that rotate over the sets."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for i in range(calls):
@@ -210,6 +216,7 @@ def graph_of(run: Callable[[int], None], calls: int, sets: int) -> torch.cuda.CU
 
 
 def replay_us(graph: torch.cuda.CUDAGraph, calls: int, times: int) -> list[float]:
+    """µs per call of each replay."""
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
     graph.replay()
     for start, end in events:
@@ -221,6 +228,7 @@ def replay_us(graph: torch.cuda.CUDAGraph, calls: int, times: int) -> list[float
 
 
 def measure(point: Point, launches: list[Launch]) -> list[dict]:
+    """Checks, captures and times launches in turn."""
     ready, out = [], []
     for launch in launches:
         variant = variant_of(launch, point.d, point.fused)
@@ -238,7 +246,7 @@ def measure(point: Point, launches: list[Launch]) -> list[dict]:
     for turn in range(3):
         order = ready[turn:] + ready[:turn]
         for _, graph, samples in order if turn % 2 == 0 else reversed(order):
-            samples += replay_us(graph, point.calls, 4)
+            samples.extend(replay_us(graph, point.calls, 4))
     for entry, _, samples in ready:
         entry["us"] = statistics.median(samples)
     return out
@@ -263,6 +271,7 @@ def per_node() -> dict:
 
 
 def copies() -> dict:
+    """µs and GB/s of memcpy nodes in a graph, by MB moved."""
     found = {}
     for mb in (8, 33, 67, 134, 268, 537, 1074):
         half = mb * 1_000_000 // 2 // 512 * 512
@@ -302,7 +311,8 @@ def host_us() -> dict:
     return {name: statistics.median(values) for name, values in samples.items()}
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0915
+    """Tunes and reports."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--budget", type=float, default=240.0)
@@ -386,6 +396,7 @@ def main() -> None:
 
 
 def short(launch: dict) -> str:
+    """A launch in a few words."""
     where = {
         "row": f"r{launch['rows']}",
         "split": f"c{launch['ctas']}",

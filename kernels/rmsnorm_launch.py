@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from robot_perf.errors import BackendUnavailableError, UsageError
-from robot_perf.kernels import rmsnorm_triton
+from robot_perf.kernels import rmsnorm_ptx, rmsnorm_triton
 from robot_perf.kernels.rmsnorm_config import POLICIES, DeviceFacts, Launch
 
 __all__ = [
@@ -89,7 +89,7 @@ def constants(variant: Variant) -> dict[str, Any]:
     part = -(-d // (launch.ctas * vector)) * vector  # elements per block of a cluster
     if launch.kernel == "loop":
         common.update(BLOCK=launch.block, CTAS=launch.ctas, SLICE=part if launch.ctas > 1 else d)
-        asm = rmsnorm_triton.cluster_sum_asm(launch.ctas) if launch.ctas > 1 else ""
+        asm = rmsnorm_ptx.cluster_sum_asm(launch.ctas) if launch.ctas > 1 else ""
         return {**common, "REVERSE": launch.reverse, "HINTS": launch.policy > 0, "ASM": asm}
     # packed registers hold x.dtype: only right where that is what is normalised
     pack16 = launch.pack16 and itemsize == 2 and (variant.round_sum or not variant.fused)
@@ -98,7 +98,7 @@ def constants(variant: Variant) -> dict[str, Any]:
         return {**common, "BLOCK": launch.block, "ROWS": launch.rows}
     threads = 32 * launch.warps
     repeat = 1 << max(0, -(-part // (threads * vector)) - 1).bit_length()
-    asm = "" if interpreting() else rmsnorm_triton.block_sum_asm(launch.warps, launch.ctas)
+    asm = "" if interpreting() else rmsnorm_ptx.block_sum_asm(launch.warps, launch.ctas)
     common.update(CTAS=launch.ctas, SLICE=part, ASM=asm)
     return {**common, "THREADS": threads, "REPEAT": repeat, "VECTOR": vector}
 

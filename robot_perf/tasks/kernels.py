@@ -119,6 +119,6 @@ def markdown(found: dict[str, Any], command: str, chart_name: str = "") -> str:
 
 def chart(found: dict[str, Any]) -> bytes:
     """The chart as PNG."""
-    from robot_perf.render.kernel_bench import kernel_bench_chart
+    from robot_perf.render.kernel_bench_chart import kernel_bench_chart
 
     return kernel_bench_chart(found["report"], found["summary"])
