@@ -42,6 +42,7 @@ EXTRAS = {
     "onnx-gpu": ["onnx>=1.16", f"onnxruntime-gpu>=1.20; {DESKTOP}"],
     "torch": [f"torch>=2.4; {DESKTOP}"],
     "tensorrt": [f"tensorrt>=8.6; {DESKTOP}", "cuda-python>=12.4"],
+    "tensorrt-rtx": [f"tensorrt-rtx>=1.7; {DESKTOP}", f"cuda-python>=12.4; {DESKTOP}"],
     "gpu": ["cuda-python>=12.4", "nvidia-ml-py>=12.535"],
     "ros": [
         f"ros-jazzy-{name}; {DESKTOP}"
@@ -66,6 +67,7 @@ EXTRAS["test"] = [
     "pytest>=8",
     "hypothesis>=6.100",
     "psutil>=5.9",
+    f"triton>=3.6; {DESKTOP}",  # the kernels' tests run through its interpreter; torch without CUDA does not bring it
     *EXTRAS["onnx"],
     *EXTRAS["torch"],
     *EXTRAS["report"],

@@ -1,6 +1,6 @@
 """`robot-perf --help` beside a bare two-command typer program, interleaved: whole processes, medians and the ratio pair by pair.
 
-    python benchmarks/startup.py [--pairs 30]
+python benchmarks/startup.py [--pairs 30]
 """
 
 from __future__ import annotations
