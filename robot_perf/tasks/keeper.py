@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from robot_perf import __version__
 from robot_perf.analyze.verdict import judge
 from robot_perf.errors import ExitCode, RobotPerfError, UsageError
@@ -27,7 +29,7 @@ from robot_perf.measure.nvml import HARMLESS, Meter, open_meter
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.worker_parts import error_report
 from robot_perf.run.assemble import run_from_map
-from robot_perf.run.columns import STEP_COLUMNS, stage_column
+from robot_perf.run.columns import NOT_MEASURED, STEP_COLUMNS, stage_column
 from robot_perf.run.parquet import save
 from robot_perf.run.stepmap import Phase, StepMap, Word, is_alive, process_born
 from robot_perf.specs import RealTime, to_json
@@ -129,6 +131,7 @@ class Keeper:
             map_path(policy.name, self.folder / "x"), request, (*STEP_COLUMNS, *stages, *NODE_COLUMNS), rows
         )
         stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
+        _unmeasured(stepmap)
         kept = Kept(stepmap, self.activation)
         self.maps.append(kept)
         return kept
@@ -294,6 +297,13 @@ class Keeper:
         self.look()
         for kept in list(self.maps):
             self._finish(kept, died="the node's process died" if self.node_gone() else "the node closed its keeper")
+
+
+def _unmeasured(stepmap: StepMap) -> None:
+    """-1 in the node's columns of every row, but the flags: a node that is killed between a step and its stamps leaves no false 0."""
+    rows, columns = stepmap[Word.ROWS], len(stepmap.columns)
+    table = np.frombuffer(stepmap.memory, "<i8", rows * columns, stepmap.rows_at).reshape(rows, columns)
+    table[:, len(stepmap.columns) - len(NODE_COLUMNS) : -1] = NOT_MEASURED
 
 
 def request_of(asked: dict[str, Any]) -> DeadlineRequest:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,12 +12,14 @@ from ros_bench import runs
 from robot_perf.analyze.verdict import judge
 
 pytestmark = pytest.mark.ros
+# A robot's own ONNX policy where the samples are beside this checkout, else the built-in one, which becomes ONNX as well.
+POLICY = Path(__file__).resolve().parents[3] / "shared" / "policies" / "good" / "humanoid_lite_mlp.onnx"
 TOPICS = {"output_topic": "/policy_node/action", "input_topic": "/policy_node/observation"}
 
 
 @pytest.mark.parametrize(("rate", "seconds"), [(50, 11), (200, 10), (500, 10)])
-def test_three_nodes_agree(start, driver, tmp_path, shared_dir, rate, seconds):
-    policy = shared_dir / "policies" / "good" / "humanoid_lite_mlp.onnx"
+def test_three_nodes_agree(start, driver, tmp_path, rate, seconds):
+    policy = POLICY if POLICY.is_file() else "mlp"
     steps = rate * (seconds - 2)
     monitor = start("monitor_node", rate=float(rate), miss_rate=0.2, releases=steps, output_file="monitor.json", reliable=True,
                     output_type="std_msgs/Float64MultiArray", input_type="std_msgs/Float32MultiArray", **TOPICS)  # fmt: skip
