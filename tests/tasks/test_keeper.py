@@ -17,7 +17,8 @@ from robot_perf.measure.node.parameters import PARAMETERS
 from robot_perf.measure.recorder import Recorder
 from robot_perf.run.parquet import load
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
-from robot_perf.tasks.keeper import Keeper, processors
+from robot_perf.tasks.keeper_request import processors
+from robot_perf.tasks.keeping import Keeper
 from robot_perf.tasks.node_disk import INDEX, BlockFile, add_and_prune, read_index
 from robot_perf.tasks.node_figures import Activation
 
@@ -191,7 +192,7 @@ def test_a_full_disk_is_told_and_the_steps_stay_in_the_map(keeper, events, tmp_p
     def full(*_a, **_k):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("robot_perf.tasks.keeper.save", full)
+    monkeypatch.setattr("robot_perf.tasks.keeping.save", full)
     fill(path, 100, phase=Phase.DONE).close()
     keeper.look()
     assert "No space left" in of(events, "trouble")[0]["what"]
