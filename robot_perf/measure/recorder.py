@@ -7,6 +7,7 @@ import mmap
 import resource
 import struct
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from robot_perf.run.columns import NOT_MEASURED, STEP_COLUMNS, stage_column
 from robot_perf.run.stepmap import StepMap, Word
@@ -48,34 +49,18 @@ def host_noise(gc_total_ns: list[int]) -> Noise:
     return read
 
 
-class Recorder:
-    """The writer's end of a step map. `begin` before the call, `finish` after it, `own` once the harness's work is known."""
+class Begin(Protocol):
+    """Writes the head of the row, so that a call that never returns can be seen from outside."""
 
-    def __init__(self, stepmap: StepMap, noise: Noise) -> None:
-        self._memory = stepmap.memory
-        self._noise = noise
-        self._row_bytes = stepmap.row_bytes
-        self._rows = stepmap[Word.ROWS]
-        self._at = stepmap.rows_at + stepmap[Word.COMMITTED] * stepmap.row_bytes
-        self._committed = stepmap[Word.COMMITTED]
-        self._last = self._at
-        stages = sum(name.startswith(stage_column("")) for name in stepmap.columns)
-        self._stages = struct.Struct(f"<{stages}q").pack_into if stages else None
-        later = len(stepmap.columns) - len(STEP_COLUMNS) - stages
-        self._later, self._later_at = struct.Struct(f"<{later}q").pack_into, _STAGES_AT + 8 * stages
-        self._window = _ResidentWindow(stepmap)
-        self._slide_at = self._window.slide_at
+    def __call__(self, step: int, release_ns: int, wake_ns: int, start_ns: int) -> None:
+        """Times in ns."""
+        ...
 
-    @property
-    def full(self) -> bool:
-        """No row is left."""
-        return self._committed >= self._rows
 
-    def begin(self, step: int, release_ns: int, wake_ns: int, start_ns: int) -> None:
-        """Writes the head of the row, so that a call that never returns can be seen from outside."""
-        _HEAD.pack_into(self._memory, self._at, step, release_ns, wake_ns, start_ns)
+class Finish(Protocol):
+    """Completes the row and commits it."""
 
-    def finish(
+    def __call__(
         self,
         start_ns: int,
         enqueue_end_ns: int,
@@ -83,25 +68,70 @@ class Recorder:
         device_ns: int = NOT_MEASURED,
         stages: Sequence[int] | None = None,
     ) -> None:
-        """Completes the row and commits it."""
-        memory, at = self._memory, self._at
-        _TAIL.pack_into(memory, at + _START_AT, start_ns, enqueue_end_ns, end_ns, device_ns, *self._noise())
-        if self._stages is not None and stages is not None:
-            self._stages(memory, at + _STAGES_AT, *stages)
-        self._last = at
-        self._at = at + self._row_bytes
-        self._committed += 1
-        _WORD.pack_into(memory, Word.COMMITTED, self._committed)
+        """Times in ns; `stages` holds the end of each stage of a pipeline."""
+        ...
 
-    def later(self, *values: int) -> None:
-        """The columns of the last row that come after the stages: what a ROS node adds to a step."""
-        self._later(self._memory, self._last + self._later_at, *values)
 
-    def own(self, own_ns: int) -> None:
-        """The harness's own work around the last row."""
-        _WORD.pack_into(self._memory, self._last + _OWN_AT, own_ns)
-        if self._at >= self._slide_at:
-            self._slide_at = self._window.slide(self._at)
+class Recorder:
+    """The writer's end of a step map. `begin` before the call, `finish` after it, `own` once the harness's work is known.
+
+    The three are closures over the row's place, not methods: woken with cold caches, each object that a step touches costs.
+    `later(*values)` fills the columns of the last row that come after the stages: what a ROS node adds to a step.
+    """
+
+    begin: Begin
+    finish: Finish
+    own: Callable[[int], None]
+    later: Callable[..., None]
+
+    def __init__(self, stepmap: StepMap, noise: Noise) -> None:
+        memory, row_bytes = stepmap.memory, stepmap.row_bytes
+        committed = stepmap[Word.COMMITTED]
+        at = last = stepmap.rows_at + committed * row_bytes
+        stages_count = sum(name.startswith(stage_column("")) for name in stepmap.columns)
+        pack_stages = struct.Struct(f"<{stages_count}q").pack_into
+        later_count = len(stepmap.columns) - len(STEP_COLUMNS) - stages_count
+        pack_later, later_at = struct.Struct(f"<{later_count}q").pack_into, _STAGES_AT + 8 * stages_count
+        window = _ResidentWindow(stepmap)
+        slide_at = window.slide_at
+        pack_head, pack_tail, pack_word = _HEAD.pack_into, _TAIL.pack_into, _WORD.pack_into
+        start_at, stages_at, own_at, committed_at = _START_AT, _STAGES_AT, _OWN_AT, int(Word.COMMITTED)
+
+        def begin(step: int, release_ns: int, wake_ns: int, start_ns: int) -> None:
+            pack_head(memory, at, step, release_ns, wake_ns, start_ns)
+
+        def finish(
+            start_ns: int,
+            enqueue_end_ns: int,
+            end_ns: int,
+            device_ns: int = NOT_MEASURED,
+            stages: Sequence[int] | None = None,
+        ) -> None:
+            nonlocal at, last, committed
+            pack_tail(memory, at + start_at, start_ns, enqueue_end_ns, end_ns, device_ns, *noise())
+            if stages is not None:
+                pack_stages(memory, at + stages_at, *stages)
+            last = at
+            at += row_bytes
+            committed += 1
+            pack_word(memory, committed_at, committed)
+
+        def own(own_ns: int) -> None:
+            nonlocal slide_at
+            pack_word(memory, last + own_at, own_ns)
+            if at >= slide_at:
+                slide_at = window.slide(at)
+
+        def later(*values: int) -> None:
+            pack_later(memory, last + later_at, *values)
+
+        self.begin, self.finish, self.own, self.later = begin, finish, own, later
+        self._stepmap = stepmap
+
+    @property
+    def full(self) -> bool:
+        """No row is left."""
+        return self._stepmap[Word.COMMITTED] >= self._stepmap[Word.ROWS]
 
 
 class _ResidentWindow:

@@ -38,13 +38,22 @@ class OutputWatch:
         self.nonfinite_steps = 0
         self.first_nonfinite = -1
         self.pending_steps = 0
-        self._unpack = _unpacker(tensor)
+        unpack, add = _unpacker(tensor), sum
 
-    def check(self, k: int, outputs: Arrays) -> None:
-        """Adds the action up: the sum is finite unless the action is not (or overflows: then each value is looked at)."""
-        action = outputs[self.action]
-        total = sum(self._unpack(action)) if self._unpack is not None else _self_product(action)
-        if total - total != 0.0 and not np.isfinite(action).all():
+        def check_small(k: int, outputs: Arrays) -> None:
+            total = add(unpack(outputs[action]))  # type: ignore[misc]
+            if total - total != 0.0:
+                self._look(k, outputs[action])
+
+        def check_any(k: int, outputs: Arrays) -> None:
+            if not math.isfinite(_self_product(outputs[action])):
+                self._look(k, outputs[action])
+
+        # Adds the action up: the sum is finite unless the action is not (or overflows: then each value is looked at).
+        self.check: Callable[[int, Arrays], None] = check_any if unpack is None else check_small
+
+    def _look(self, k: int, action: Any) -> None:
+        if not np.isfinite(action).all():
             self.nonfinite_steps += 1
             if self.first_nonfinite < 0:
                 self.first_nonfinite = k
