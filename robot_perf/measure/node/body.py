@@ -46,19 +46,21 @@ class Feed(Protocol):
 
 
 class ActionWatch(OutputWatch):
-    """Also keeps the action of the step, and whether it may leave the node."""
+    """Also keeps the action of the step, and whether it may leave the node: one that is not finite is counted and may not."""
 
     def __init__(self, action: int, tensor: Any) -> None:
         super().__init__(action, tensor)
         self.latest: Any = None
         self.usable = False
+        count = self.check
 
-    def check(self, k: int, outputs: Any) -> None:
-        """Counts an action that is not finite; such a one is not usable."""
-        before = self.nonfinite_steps
-        super().check(k, outputs)
-        self.latest = outputs[self.action]
-        self.usable = self.nonfinite_steps == before
+        def check(k: int, outputs: Any) -> None:
+            before = self.nonfinite_steps
+            count(k, outputs)
+            self.latest = outputs[self.action]
+            self.usable = self.nonfinite_steps == before
+
+        self.check = check
 
 
 class NodeBody:
