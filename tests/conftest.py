@@ -10,7 +10,9 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden from today's output")
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the files under tests/golden from today's output"
+    )
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ def test_versions_agree():
 def test_links_are_relative_and_alive(name):
     link = ROOT / "robot_perf" / name
     assert link.is_symlink()
-    assert os.readlink(link) == f"../{name}"
+    assert link.readlink() == Path(f"../{name}")
     assert link.is_dir()
 
 
@@ -46,16 +46,36 @@ def loaded_modules(code: str, *arguments: str) -> set[str]:
     script = f"{code}\nimport sys\nprint('\\n'.join(sorted({{m.split('.')[0] for m in sys.modules}})), file=sys.stderr)"
     environment = {k: v for k, v in os.environ.items() if not k.startswith("ROBOT_PERF")}
     result = subprocess.run(
-        [sys.executable, "-c", script, *arguments], capture_output=True, text=True, check=True, cwd=ROOT, env=environment
+        [sys.executable, "-c", script, *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env=environment,
     )
     return set(result.stderr.split())
 
 
-HEAVY = {"numpy", "scipy", "pyarrow", "torch", "onnx", "onnxruntime", "triton", "tensorrt", "rclpy", "plotly", "matplotlib", "pandas"}
+HEAVY = {
+    "numpy",
+    "scipy",
+    "pyarrow",
+    "torch",
+    "onnx",
+    "onnxruntime",
+    "triton",
+    "tensorrt",
+    "rclpy",
+    "plotly",
+    "matplotlib",
+    "pandas",
+}
 
 
 def test_help_imports_nothing_heavy():
-    code = "import sys\nfrom robot_perf.cli.__main__ import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
+    code = (
+        "import sys\nfrom robot_perf.cli.__main__ import main\ntry:\n    main(['--help'])\nexcept SystemExit:\n    pass"
+    )
     assert not loaded_modules(code) & (HEAVY | {"pydantic"})
 
 
@@ -79,7 +99,18 @@ def test_command_help_imports_nothing_heavy(command, allowed):
 def test_the_worker_is_lean():
     modules = loaded_modules("import robot_perf.measure.worker, robot_perf.backends.python")
     assert "numpy" in modules
-    assert not modules & {"scipy", "pyarrow", "rich", "typer", "pydantic", "torch", "onnx", "onnxruntime", "plotly", "yaml"}
+    assert not modules & {
+        "scipy",
+        "pyarrow",
+        "rich",
+        "typer",
+        "pydantic",
+        "torch",
+        "onnx",
+        "onnxruntime",
+        "plotly",
+        "yaml",
+    }
 
 
 def test_the_reading_half_needs_no_runtime():

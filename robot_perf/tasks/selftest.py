@@ -109,6 +109,6 @@ def _stalls(folder: Path, steps: int) -> Reading:
 
 
 def _nan(folder: Path) -> Reading:
-    run = _run(folder, "robot_perf.policies.scripted:not_finite", "200", 50, at=220)
+    run = _run(folder, "robot_perf.policies.scripted:not_finite", "200", 50, at=30)
     verdict = judge(run)
     return Reading("an action that turns NaN", "INVALID", verdict.status, verdict.releases, verdict.status == "INVALID")

@@ -56,8 +56,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("file", "rate", "options", "recorded", "backend"), GOOD, ids=[g[0].split("/", 1)[1] for g in GOOD])
-def test_good_files_end_in_a_verdict_with_their_outputs(file, rate, options, recorded, backend, shared_dir, tmp_path, capfd):
+@pytest.mark.parametrize(
+    ("file", "rate", "options", "recorded", "backend"), GOOD, ids=[g[0].split("/", 1)[1] for g in GOOD]
+)
+def test_good_files_end_in_a_verdict_with_their_outputs(
+    file, rate, options, recorded, backend, shared_dir, tmp_path, capfd
+):
     pytest.importorskip("onnxruntime" if backend == "onnxruntime" else "torch", reason=f"{backend} is not installed")
     arguments = ["deadline", str(shared_dir / "policies" / file), "--rate", rate, "--steps", "40", *options]
     if recorded:
