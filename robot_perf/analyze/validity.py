@@ -92,7 +92,7 @@ def _inconsistent(run: Run) -> Iterator[str]:
 
 
 def _gaps(run: Run) -> Iterator[str]:
-    """A release may be missing only where the previous job still ran, and never under `queue`."""
+    """Under `skip` exactly the releases at which the previous job still ran are missing, under `queue` none."""
     if run.loop.period_ns == 0 or run.loop.shape != "absolute" or run.conditions["state"] != "complete":
         return
     inside = run.columns["step"] >= 0
@@ -106,19 +106,23 @@ def _gaps(run: Run) -> Iterator[str]:
         return
     if not len(steps):
         return
-    origin = int(run.columns["release_ns"][inside][0]) - int(steps[0]) * run.loop.period_ns
+    period = run.loop.period_ns
+    origin = int(run.columns["release_ns"][inside][0]) - int(steps[0]) * period
     following = np.append(steps[1:], run.scheduled)
-    last_dropped = origin + (following - 1) * run.loop.period_ns
-    # the harness's own work (a preempted one, too) between a finish and the next wait may cost releases as well
-    own = run.columns["own_ns"][inside] if "own_ns" in run.columns else np.zeros_like(end)
-    busy_until = end + np.maximum(own, 0) + run.loop.period_ns
-    lost = (following - steps > 1) & (end != NOT_MEASURED) & (last_dropped > busy_until)
-    if np.any(lost):
-        i = int(np.flatnonzero(lost)[0])
-        yield (
-            f"releases {steps[i] + 1} to {following[i] - 1} have no step although step {steps[i]} had finished before"
-            " them: rows are missing"
-        )
+    # The loop's own rule: the first release at or after the finish. Only the finish counts: own work after it makes
+    # the next step start late, it drops nothing. Releases before the first row may belong to the block before.
+    due = np.maximum(steps + 1, -((origin - end) // period))
+    finished = end != NOT_MEASURED
+    lost = np.flatnonzero(finished & (following > due))
+    if len(lost):
+        i = int(lost[0])
+        first, last = int(due[i]), int(following[i]) - 1
+        which = f"release {first} has" if first == last else f"releases {first} to {last} have"
+        yield f"{which} no step although step {steps[i]} had finished before: rows are missing"
+    early = np.flatnonzero((finished & (following < due))[:-1])
+    if len(early):
+        i = int(early[0])
+        yield f"step {following[i]} ran although step {steps[i]} still ran at its release, which skip drops"
 
 
 def _clock_samples(run: Run) -> Sequence[Sequence[int]]:
