@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from robot_perf.analyze.conditions import mapping
 from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.types import Outlier
 from robot_perf.run.columns import NOT_MEASURED
@@ -48,8 +49,16 @@ def _state(run: Run) -> _State:
     names = ("nvcsw", "nivcsw", "minflt", "majflt", "gc_ns", "cpu")
     nothing = np.full(line.executed, NOT_MEASURED, np.int64)
     noise = {name: run.columns[name][line.rows] if name in run.columns else nothing for name in names}
-    following = np.append(line.step[1:], line.releases) if line.executed else line.step
-    return _State(line, noise, _causes(line, noise), following - line.step - 1)
+    return _State(line, noise, _causes(line, noise), _following(run, line) - line.step - 1)
+
+
+def _following(run: Run, line: Timeline) -> Column:
+    """The next step that was started after each job, finished or not: what never started in between was dropped."""
+    flying = mapping(run, "in_flight").get("step")
+    started = np.append(run.columns["step"], flying if isinstance(flying, int) else line.releases)
+    started = np.unique(np.append(started[started < line.releases], line.releases))
+    following: Column = started[np.searchsorted(started, line.step, side="right")]
+    return following
 
 
 def _causes(line: Timeline, noise: dict[str, Column]) -> NDArray[np.int64]:
@@ -81,29 +90,42 @@ def _causes(line: Timeline, noise: dict[str, Column]) -> NDArray[np.int64]:
 
 
 def worst_cause(run: Run) -> str:
-    """One sentence on what most misses came from, or "" without a late or unfinished step.
+    """One sentence on what most misses came from, or "" without a miss.
 
-    A late step and the releases dropped because of it count together; a backlog is charged to the step that began it.
+    A late step and the releases dropped because of it count together, and a step on time answers for those it dropped
+    (under `skip`, with a deadline beyond the period); a backlog is charged to the step that began it.
     """
     state = _state(run)
     line = state.line
-    late = np.flatnonzero(line.late)
-    if not len(late):
+    cost = line.late + state.skipped_after
+    costly = np.flatnonzero(cost)
+    if not len(costly):
         return "a step never finished" if line.unfinished else ""
     # the last job at or before each one that is not itself late by backlog
     head = np.maximum.accumulate(np.where(state.cause != _BACKLOG, np.arange(line.executed), 0))
-    cause = state.cause[head[late]]
-    charged = np.bincount(cause, weights=1.0 + state.skipped_after[late], minlength=len(CAUSES))
+    cause = state.cause[head[costly]]
+    charged = np.bincount(cause, weights=cost[costly], minlength=len(CAUSES))
     worst = int(np.argmax(charged))
-    misses, steps = int(charged[worst]), int(np.count_nonzero(cause == worst))
     text = (
-        f"worst cause known: {CAUSES[worst]}, {format_count(misses)} of {format_count(int(line.miss.sum()))} misses"
-        f" in {format_count(steps)} late step{'' if steps == 1 else 's'}"
+        f"worst cause known: {CAUSES[worst]}, {format_count(int(charged[worst]))} of"
+        f" {format_count(int(line.miss.sum()))} misses in {_steps_words(line.late[costly[cause == worst]])}"
     )
     if worst == _USUAL:
         median = format_duration(float(np.median(line.execution_ns)))
-        text += f" (median execution {median}, deadline {format_duration(line.deadline_ns)})"
+        text += f" (median execution {median}, deadline {format_duration(line.deadline_ns)}"
+        text += f", period {format_duration(line.period_ns)})" if line.deadline_ns > line.period_ns else ")"
     return text
+
+
+def _steps_words(late: NDArray[np.bool_]) -> str:
+    """`3 late steps`, `3 steps on time that dropped the next releases`, or `3 steps, 1 of them late`."""
+    steps, count = len(late), int(np.count_nonzero(late))
+    plural = "" if steps == 1 else "s"
+    if count == steps:
+        return f"{format_count(steps)} late step{plural}"
+    if not count:
+        return f"{format_count(steps)} step{plural} on time that dropped the next releases"
+    return f"{format_count(steps)} steps, {format_count(count)} of them late"
 
 
 def outliers(run: Run, most: int = 10) -> tuple[Outlier, ...]:

@@ -63,6 +63,28 @@ def test_a_policy_that_is_simply_too_slow():
     assert worst_cause(run).startswith("worst cause known: the policy's usual execution time, 100 of 100 misses")
 
 
+def test_a_step_on_time_answers_for_the_releases_it_dropped():
+    def run(execution, **options):
+        return simulated(execution, period_ns=10 * MS, deadline_ns=30 * MS, **options)
+
+    stalled = [MS] * 50
+    stalled[20] = 25 * MS
+    words = "2 of 2 misses in 1 step on time that dropped the next releases"
+    assert worst_cause(run(stalled)) == f"worst cause known: long execution, unexplained by what was recorded, {words}"
+    stalled[30] = 45 * MS  # late, and drops 4
+    assert worst_cause(run(stalled)).endswith("7 of 7 misses in 2 steps, 1 of them late")
+    slow = worst_cause(run([12 * MS] * 100))
+    assert slow.startswith("worst cause known: the policy's usual execution time, 50 of 50 misses in 50 steps on time")
+    assert slow.endswith("(median execution 12.00 ms, deadline 30.00 ms, period 10.00 ms)")
+
+
+def test_a_step_that_never_finished_was_not_dropped():
+    rows = fake_loop([MS] * 7, period_ns=10 * MS, overrun="skip")
+    flying = run_of(rows, steps=20, period_ns=10 * MS, state="interrupted", reached=8, in_flight={"step": 7})
+    assert worst_cause(flying) == "a step never finished"
+    assert [o.skipped_after for o in outliers(flying)] == [0] * 7
+
+
 def test_outliers_carry_the_state_around_them():
     run = late_run({"gc_ns": 11 * MS, "nivcsw": 4, "nvcsw": 6, "minflt": 8, "majflt": 0, "cpu": 5})
     worst = outliers(run)[0]
