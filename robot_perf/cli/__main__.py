@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import traceback
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -84,10 +86,23 @@ def main(argv: list[str] | None = None) -> Any:
             raise
         sys.stderr.write(f"robot-perf: {error}\n")
         sys.exit(int(error.exit_code))
+    except KeyboardInterrupt:
+        sys.stderr.write("robot-perf: interrupted; nothing was being measured\n")
+        sys.exit(int(ExitCode.INVALID))
     except BrokenPipeError:
         # `robot-perf … | head`: the reader has what it wanted; the interpreter must not complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(int(ExitCode.PASS))
+    except Exception as error:
+        if os.environ.get("ROBOT_PERF_DEBUG"):
+            raise
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        sys.stderr.write(
+            f"robot-perf: a defect of robot-perf itself, not of the policy: {type(error).__name__}: {error}\n"
+            f"It arose in {Path(where.filename).name}:{where.lineno}. Nothing above it is a verdict.\n"
+            "Report it with the output of the same command after `robot-perf --debug`.\n"
+        )
+        sys.exit(int(ExitCode.INVALID))
 
 
 if __name__ == "__main__":

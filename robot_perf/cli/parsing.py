@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from typing import Any
@@ -30,9 +31,15 @@ def _value(text: str) -> Any:
         return text.lower() == "true"
     for kind in (int, float):
         try:
-            return kind(text)
+            value = kind(text)
         except ValueError:
             continue
+        if not math.isfinite(value):
+            raise UsageError(
+                f"{text!r} is no finite number",
+                why="A Run keeps its options as JSON, which has neither infinity nor NaN.",
+            )
+        return value
     return text
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
 from robot_perf.measure.drain import Drain
 from robot_perf.measure.flush import DiskCopy
 from robot_perf.measure.order import WorkOrder
@@ -50,6 +50,7 @@ class Plan:
     disk_copy: Path | None = None
     flush_s: float = 10.0
     hang_s: float = 20.0
+    load_s: float = 3600.0  # an engine's build takes long, and reports its progress
     ready: Callable[[], bool] | None = None
     stop: Callable[[], str | None] | None = None
 
@@ -57,22 +58,34 @@ class Plan:
 def measure(plan: Plan, on_progress: Progress | None = None) -> Run:
     """Runs the plan to its end, whatever that is, and returns the Run.
 
+    The step map stays until the Run is saved: its path is the Run's condition `step_map`, and `robot_perf.tasks.deadline.keep`
+    saves the one and removes the other.
+
     Raises the worker's own RobotPerfError (exit 2) when the policy could not be loaded: then there is nothing to save.
     """
     loop = plan.order.loop
     stages = tuple(stage_column(s.name) for s in plan.order.policy.stages)
-    path = map_path(plan.order.policy.name, plan.disk_copy)
     request = {**plan.conditions, "loop": to_json(loop), "policy": to_json(plan.order.policy)}
-    stepmap = StepMap.create(path, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
+    stepmap = _new_map(plan, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
     stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
-    keep = False
     try:
-        run, keep = _Conduct(plan, stepmap, on_progress).run()
+        return _Conduct(plan, stepmap, on_progress).run()
     finally:
+        if not stepmap[Word.COMMITTED]:
+            stepmap.path.unlink(missing_ok=True)
         stepmap.close()
-        if not keep:
-            path.unlink(missing_ok=True)
-    return run
+
+
+def _new_map(plan: Plan, request: dict[str, Any], columns: tuple[str, ...], rows: int) -> StepMap:
+    """In memory; beside the Run where memory has no room for it (64 MB in a container by default)."""
+    path = map_path(plan.order.policy.name, plan.disk_copy)
+    try:
+        return StepMap.create(path, request, columns, rows)
+    except RunFileError:
+        if plan.disk_copy is None or path.parent != MAP_FOLDER:
+            raise
+        plan.disk_copy.parent.mkdir(parents=True, exist_ok=True)
+        return StepMap.create(plan.disk_copy.with_name(path.name), request, columns, rows)
 
 
 def map_path(name: str, beside: Path | None) -> Path:
@@ -101,9 +114,13 @@ class _Conduct:
         self.samples: list[tuple[int, int]] = []
         self.asked_to_stop: str | None = None
         self.hung: str | None = None
+        self.trouble: str | None = None
+        self._seen: tuple[int, ...] = ()
+        self._seen_at = time.monotonic()
+        self._steal = _steal_ticks()
 
-    def run(self) -> tuple[Run, bool]:
-        """The Run, and whether the map must stay on disk because nothing else holds its steps."""
+    def run(self) -> Run:
+        """The Run of whatever the worker did."""
         restore = (
             [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if _main_thread() else []
         )
@@ -111,12 +128,15 @@ class _Conduct:
             with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-") as order_file:
                 process = self._start(order_file)
                 drain = Drain(process)
-                self._watch(process)
+                try:
+                    self._watch(process)
+                finally:
+                    _end(process)  # whatever went wrong on this side, no worker is left behind
                 printed = drain.finish()
         finally:
             for number, handler in restore:
                 signal.signal(number, handler)
-        return self._assemble(process, printed), False
+        return self._assemble(process, printed)
 
     def _start(self, order_file: Any) -> subprocess.Popen[bytes]:
         import json
@@ -155,9 +175,8 @@ class _Conduct:
             if now >= next_clock:
                 self.samples.append((time.monotonic_ns(), time.time_ns()))
                 next_clock = now + _CLOCK_S
-            if self.plan.disk_copy is not None and now >= next_flush and self.map[Word.COMMITTED]:
-                copy = copy or DiskCopy(self.map, self.plan.disk_copy)
-                copy.update()
+            if self.plan.disk_copy is not None and now >= next_flush and self.map[Word.COMMITTED] and not self.trouble:
+                copy = self._flush(copy, self.plan.disk_copy)
                 next_flush = now + self.plan.flush_s
             if self.on_progress is not None:
                 self.on_progress(self.map)
@@ -174,6 +193,17 @@ class _Conduct:
         if copy is not None:
             copy.remove()
 
+    def _flush(self, copy: DiskCopy | None, path: Path) -> DiskCopy | None:
+        """A copy that can't be written (a full disk) is said and given up: the measurement is in memory and goes on."""
+        try:
+            copy = copy or DiskCopy(self.map, path)
+            copy.update()
+        except OSError as error:
+            self.trouble = (
+                f"the steps were not copied to {path.name} on disk ({error.strerror}): power loss would have lost them"
+            )
+        return copy
+
     def _hear_the_others(self) -> None:
         if self.plan.stop is not None and self.asked_to_stop is None:
             self.asked_to_stop = self.plan.stop()
@@ -189,12 +219,24 @@ class _Conduct:
             return
 
     def _look_for_hang(self, process: subprocess.Popen[bytes]) -> None:
-        if self.hung or self.map[Word.PHASE] not in (Phase.WARMUP, Phase.RUNNING):
-            return
-        row = self.map.row_in_flight()
-        if row is None:
+        phase = self.map[Word.PHASE]
+        seen = (phase, self.map[Word.COMMITTED], self.map[Word.REPORT_VERSION])
+        if seen != self._seen:
+            self._seen, self._seen_at = seen, time.monotonic()
+        if self.hung or phase == Phase.LOADED:  # waits for its neighbours, which may load for long
             return
         limit_ns = max(int(self.plan.hang_s * 1e9), 20 * self.plan.order.loop.period_ns)
+        row = self.map.row_in_flight() if phase in (Phase.WARMUP, Phase.RUNNING) else None
+        if row is None:
+            # Loading, the truth gate, a reset: no step is under way. A sign of life is a row, a phase or a report.
+            patience_s = max(self.plan.load_s, limit_ns / 1e9) if phase < Phase.WARMUP else 10 * limit_ns / 1e9
+            silent_s = time.monotonic() - self._seen_at
+            if phase <= Phase.RUNNING and silent_s > patience_s:
+                doing = (
+                    "while loading" if phase < Phase.WARMUP else "between steps (reset, output check or end of the run)"
+                )
+                self.hung = f"the policy hung {doing}: no sign of life for {silent_s:.0f} s"
+            return
         elapsed = time.monotonic_ns() - row["start_ns"]
         if elapsed > limit_ns:
             where = "warm-up" if self.map[Word.PHASE] == Phase.WARMUP else f"step {row['step']:,}"
@@ -211,6 +253,7 @@ class _Conduct:
         phase = self.map[Word.PHASE]
         state = self._why_unfinished(code, phase, report)
         if phase in (Phase.CREATED, Phase.LOADING) and not self.asked_to_stop:
+            # Nothing was measured: there is no Run to save, whether the load failed, crashed or hung.
             raise RobotPerfError(
                 f"{self.plan.order.policy.name}: {state or 'the worker ended before the policy was loaded'}",
                 why="Its last output: " + printed["stderr_tail"].strip().splitlines()[-1][:300]
@@ -221,6 +264,10 @@ class _Conduct:
                 else f"It ran under {self.plan.python}, which needs numpy and the backend.",
             )
         extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": [], "notes": []}
+        extra["step_map"] = str(self.map.path)
+        extra["steal_ticks_during"] = None if self._steal is None else (_steal_ticks() or 0) - self._steal
+        if self.trouble:
+            extra["notes"].append(self.trouble)
         if printed["stdout_bytes"]:
             calls = max(1, self.map[Word.COMMITTED])
             extra["notes"].append(
@@ -252,6 +299,24 @@ class _Conduct:
             (phase != Phase.DONE, f"the policy ended the measured process {where}"),
         )
         return next((text for holds, text in reasons if holds), None)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(_GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _steal_ticks() -> int | None:
+    """Ticks that a hypervisor took from all processors since boot; None where the kernel does not say."""
+    try:
+        return int(Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[8])
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _signal_name(number: int) -> str:

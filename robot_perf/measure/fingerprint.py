@@ -6,6 +6,7 @@ No host name, user name or environment variable is kept.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import resource
@@ -71,6 +72,11 @@ def fingerprint(root: Path = Path("/")) -> dict[str, Any]:
         "rttime_us": _limit("RLIMIT_RTTIME"),
         "memlock_bytes": _limit("RLIMIT_MEMLOCK"),
     }
+    fact(
+        "cpu_dma_latency_us",
+        lambda: int.from_bytes((root / "dev/cpu_dma_latency").read_bytes()[:4], "little", signed=True),
+    )
+    facts["gc_thresholds"] = list(gc.get_threshold())
     facts["affinity"] = sorted(os.sched_getaffinity(0))
     facts["python"] = f"{platform.python_implementation()} {platform.python_version()}"
     facts["switch_interval_s"] = sys.getswitchinterval()

@@ -24,9 +24,9 @@ class DiskCopy:
         start = self._map.rows_at + self._rows * self._map.row_bytes
         stop = self._map.rows_at + committed * self._map.row_bytes
         header = bytes(self._map.memory[: self._map.rows_at])
-        os.pwrite(self._file, self._map.memory[start:stop], start)
+        _write(self._file, self._map.memory[start:stop], start)
         os.fdatasync(self._file)
-        os.pwrite(self._file, header, 0)
+        _write(self._file, header, 0)
         os.fdatasync(self._file)
         self._rows = committed
 
@@ -34,3 +34,11 @@ class DiskCopy:
         """The Run takes the copy's place."""
         os.close(self._file)
         self.path.unlink(missing_ok=True)
+
+
+def _write(file: int, data: bytes, at: int) -> None:
+    """All of it: pwrite may write less than it was given, and raises only when it can write nothing."""
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(file, view, at)
+        view, at = view[written:], at + written

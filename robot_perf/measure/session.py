@@ -54,7 +54,8 @@ class Session:
     def run(self) -> None:
         """Warm-up, truth gate, window."""
         with Collections() as collections:
-            recorder = Recorder(self.stepmap, host_noise(collections.total_ns))
+            self.noise = host_noise(collections.total_ns)
+            recorder = Recorder(self.stepmap, self.noise)
             step = make_step(self.runner, self.observations, recorder, self.clock, self.watch)
             self.prepare(recorder, step)
             if self.stop[0]:
@@ -121,7 +122,7 @@ class Session:
         if self.typical_ns < _CHEAP_NS:
             self.report["notes"] += state_findings(self.runner, self.observations)
         self.runner.reset()
-        self.watch.nonfinite_steps, self.watch.first_nonfinite = 0, -1
+        self.watch.nonfinite_steps, self.watch.first_nonfinite, self.watch.pending_steps = 0, -1, 0
 
     def _window(self, recorder: Recorder, step: Any, collections: Collections) -> None:
         events = dict(self.runner.counters())
@@ -131,6 +132,7 @@ class Session:
         self.stepmap.write_report(self.report)
         self.stepmap[Word.ORIGIN] = origin
         self.stepmap[Word.PHASE] = Phase.RUNNING
+        self.noise()  # what warm-up, gate, collection and memory lock cost is not the first step's
         reached = run_window(self.loop, origin, step, recorder, self.clock, self.stop, before=self.before)
         after = _usage()
         self.report["reached"] = reached

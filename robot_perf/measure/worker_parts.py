@@ -17,8 +17,9 @@ from robot_perf.backends.protocol import Runner
 from robot_perf.errors import ExitCode, RobotPerfError, UsageError
 from robot_perf.measure.clock import MonotonicClock, timer_granularity_ns
 from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.realtime import RealTimeSettings
 from robot_perf.run.stepmap import Phase, StepMap, Word
-from robot_perf.specs import LoopSpec
+from robot_perf.specs import LoopSpec, RealTime
 
 _PR_SET_PDEATHSIG = 1
 _TELL_S = 0.25
@@ -70,10 +71,18 @@ def examined(runner: Runner, report: dict[str, Any]) -> None:
 
 
 def timer_granularity(loop: LoopSpec, stop: list[bool]) -> int | None:
-    """Refuses a period that the timer can't express. A spinning wait has no granularity."""
-    if loop.period_ns == 0 or loop.wait == "spin":
+    """Refuses a period that the timer can't express. A wait that spins at its end has no granularity.
+
+    Taken under the scheduler that the loop will have: SCHED_FIFO has no timer slack.
+    """
+    if loop.period_ns == 0 or loop.wait != "sleep":
         return None
-    granularity = timer_granularity_ns(MonotonicClock("sleep", stop=stop))
+    scheduler = RealTimeSettings(RealTime(fifo_priority=loop.real_time.fifo_priority))
+    scheduler.apply()
+    try:
+        granularity = timer_granularity_ns(MonotonicClock("sleep", stop=stop))
+    finally:
+        scheduler.restore()
     if loop.period_ns < granularity:
         raise UsageError(
             f"a period of {loop.period_ns / 1000:.1f} µs is shorter than this host's timer can express",
@@ -92,7 +101,7 @@ def failure_report(stepmap: StepMap, error: BaseException) -> dict[str, Any]:
     """What a policy raised, in which phase, and its own frames."""
     return {
         "phase": Phase(stepmap[Word.PHASE]).name,
-        "error": f"{type(error).__name__}: {error}"[:2000],
+        "error": " ".join(f"{type(error).__name__}: {error}".split())[:2000],
         "frames": _user_frames(error),
     }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from robot_perf.errors import RunFileError
 from robot_perf.run.model import Run
 from robot_perf.run.stepmap import Phase, StepMap, Word
 
@@ -15,8 +16,22 @@ COMPLETE = "complete"
 def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str, Any] | None = None) -> Run:
     """All committed rows and all conditions. `state` says why the Run is not complete; None lets the map itself say.
 
-    A Run is complete only if the worker said that it was done and every release of the window was reached.
+    A Run is complete only if the worker said that it was done and every release of the window was reached. Raises RunFileError
+    for a map whose request or report is not what was written.
     """
+    try:
+        run = _assembled(stepmap, state, extra or {})
+        _ = run.policy, run.loop, run.budget
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise RunFileError(
+            f"{stepmap.path} is a damaged step map",
+            why="Its conditions are not those of a measurement.",
+            detail=f"{type(error).__name__}: {error}",
+        ) from None
+    return run
+
+
+def _assembled(stepmap: StepMap, state: str | None, extra: dict[str, Any]) -> Run:
     rows = stepmap.rows()
     request = {k: v for k, v in stepmap.request.items() if k != "columns"}
     report = stepmap.report
@@ -29,14 +44,16 @@ def run_from_map(stepmap: StepMap, *, state: str | None = None, extra: dict[str,
     conditions: dict[str, Any] = {
         **request,
         **{k: v for k, v in report.items() if k not in ("invalid", "notes")},
-        **(extra or {}),
+        **extra,
     }
     conditions["origin_ns"] = stepmap[Word.ORIGIN]
     conditions["warmup_rows"] = warmup
     conditions["reached"] = reached
-    conditions["in_flight"] = stepmap.row_in_flight()
-    conditions["invalid"] = [*request.get("invalid", []), *report.get("invalid", []), *(extra or {}).get("invalid", [])]
-    conditions["notes"] = [*request.get("notes", []), *report.get("notes", []), *(extra or {}).get("notes", [])]
+    # Before the window begins, the row of a warm-up call that never returned carries an index that no release has.
+    in_window = stepmap[Word.ORIGIN] >= 0 and stepmap[Word.WARMUP_ROWS] >= 0
+    conditions["in_flight"] = stepmap.row_in_flight() if in_window else None
+    conditions["invalid"] = [*request.get("invalid", []), *report.get("invalid", []), *extra.get("invalid", [])]
+    conditions["notes"] = [*request.get("notes", []), *report.get("notes", []), *extra.get("notes", [])]
     done = stepmap[Word.PHASE] == Phase.DONE and reached >= request["loop"]["steps"]
     conditions["state"] = (
         state if state is not None else COMPLETE if done else _unfinished(stepmap, reached, conditions)

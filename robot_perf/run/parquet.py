@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ def save(run: Run, path: Path, *, force: bool = False) -> Path:
         raise UsageError(f"{path} exists", do="Choose another name with -o or add --force.")
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({name: pa.array(column, pa.int64()) for name, column in run.columns.items()})
-    table = table.replace_schema_metadata({KEY: json.dumps(dict(run.conditions), allow_nan=False).encode()})
+    table = table.replace_schema_metadata({KEY: json.dumps(_plain(dict(run.conditions)), allow_nan=False).encode()})
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         pq.write_table(table, temporary, compression="zstd")
@@ -30,6 +31,17 @@ def save(run: Run, path: Path, *, force: bool = False) -> Path:
     finally:
         temporary.unlink(missing_ok=True)
     return path
+
+
+def _plain(value: Any) -> Any:
+    """JSON has neither infinity nor NaN: a condition that holds one (a backend's fact, say) is kept as its name."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(v) for v in value]
+    return value
 
 
 def _pyarrow() -> tuple[Any, Any]:

@@ -117,8 +117,22 @@ class StepMap:
             raise RunFileError(
                 f"{self.path} is a damaged step map", why=f"It names {names!r:.80} for {columns} columns."
             )
+        lost = {"step", "release_ns", "wake_ns", "start_ns", "end_ns"} - set(names)
+        if lost:
+            raise RunFileError(
+                f"{self.path} is a damaged step map", why=f"It lacks the columns {', '.join(sorted(lost))}."
+            )
+        self._check_loop(self.request.get("loop"))
         self.columns: tuple[str, ...] = tuple(names)
         self.report_at = self.rows_at - REPORT_CAPACITY
+
+    def _check_loop(self, loop: Any) -> None:
+        numbers = ("steps", "period_ns", "deadline_ns")
+        sound = isinstance(loop, dict) and all(type(loop.get(n)) is int and 0 <= loop[n] <= 2**62 for n in numbers)
+        if not sound or not all(isinstance(loop.get(n), str) for n in ("overrun", "shape")):
+            raise RunFileError(
+                f"{self.path} is a damaged step map", why="Its request has no sound loop: steps, period, deadline."
+            )
 
     def _json(self, at: int, count: int, what: str) -> Any:
         try:

@@ -14,8 +14,7 @@ from robot_perf.measure.load import LoadSpec, parse_load
 from robot_perf.measure.nvml import open_meter
 from robot_perf.measure.soak import HostReader, SoakSampler
 from robot_perf.run.model import Run
-from robot_perf.run.parquet import save
-from robot_perf.tasks.deadline import DeadlineRequest, Prepared, measure_deadline, run_deadline
+from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline, run_deadline
 
 __all__ = ["load_specs", "run_soak", "run_under_load", "soak_request", "with_conditions"]
 
@@ -58,7 +57,7 @@ def run_under_load(
         notes=[f"measured under the stated load {words}"],
         invalid=disturbance.ended_early,
     )
-    return [*found, (f"under {words}", second, save(second, loaded.output, force=prepared.request.force))]
+    return [*found, (f"under {words}", second, keep(second, loaded.output, force=prepared.request.force))]
 
 
 def soak_request(request: DeadlineRequest, duration_ns: int) -> DeadlineRequest:
@@ -85,4 +84,4 @@ def run_soak(prepared: Prepared, on_progress: Progress | None = None) -> tuple[R
     finally:
         if meter is not None:
             meter.close()
-    return run, save(run, prepared.output, force=prepared.request.force)
+    return run, keep(run, prepared.output, force=prepared.request.force)

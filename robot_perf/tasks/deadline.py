@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 import sys
 import tempfile
@@ -14,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import PolicyError, RobotPerfError, RunFileError, UsageError
 from robot_perf.measure.conductor import Plan, Progress, measure
 from robot_perf.measure.fingerprint import fingerprint
 from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
@@ -159,6 +160,7 @@ def prepare(request: DeadlineRequest) -> Prepared:
     output = request.output or default_output(policy.name, backend, request.rate_hz)
     if output.exists() and not request.force:
         raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
+    _check_folder(output)
     return Prepared(
         request, policy, backend, loop, budget, output, request.steps is None and request.duration_ns is None
     )
@@ -204,6 +206,19 @@ def _with_polling(request: DeadlineRequest) -> DeadlineRequest:
     return replace(request, backend_options={**request.backend_options, "sync": "spin"})
 
 
+def _check_folder(output: Path) -> None:
+    """Refuses an output that could not be written, before the measurement rather than after it."""
+    folder = output.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(
+            f"{output} can't be written",
+            why=f"{folder} is {'not writable' if folder.is_dir() else 'not a folder'}.",
+            do="Choose another place with -o.",
+        )
+
+
 def default_output(policy: str, backend: str, rate_hz: str) -> Path:
     """`runs/<UTC>-<policy>-<backend>-<rate>hz.parquet`, with a number appended if two runs start in one second."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", policy).strip("._") or "policy"
@@ -220,7 +235,25 @@ def default_output(policy: str, backend: str, rate_hz: str) -> Path:
 def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tuple[Run, Path]:
     """Measures and saves. The Run is saved whatever happened to the worker; a policy that can't be loaded raises."""
     run = measure_deadline(prepared, on_progress)
-    return run, save(run, prepared.output, force=prepared.request.force)
+    return run, keep(run, prepared.output, force=prepared.request.force)
+
+
+def keep(run: Run, output: Path, *, force: bool) -> Path:
+    """Saves a measured Run, and only then removes its step map. Raises RunFileError that names the map where saving fails."""
+    path = run.conditions.get("step_map")
+    run = Run(run.columns, {k: v for k, v in run.conditions.items() if k != "step_map"})
+    try:
+        saved = save(run, output, force=force)
+    except (OSError, RobotPerfError) as error:
+        raise RunFileError(
+            f"the Run can't be saved as {output}",
+            why=f"Its {len(run.measured['step']):,} steps are still in {path}." if path else "",
+            do=f"Make room, then: robot-perf recover {path} -o FILE.parquet" if path else "",
+            detail=str(error),
+        ) from None
+    if path:
+        Path(path).unlink(missing_ok=True)
+    return saved
 
 
 def measure_deadline(

@@ -29,9 +29,11 @@ def recover(source: Path, output: Path | None, *, keep: bool = False, force: boo
         )
     stepmap = StepMap.open(path)
     try:
-        if is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]):
+        owners = ((Word.WORKER_PID, Word.WORKER_BORN), (Word.CONDUCTOR_PID, Word.CONDUCTOR_BORN))
+        running = [stepmap[pid] for pid, born in owners if is_alive(stepmap[pid], stepmap[born])]
+        if running:
             raise UsageError(
-                f"{path} is in use: its worker (process {stepmap[Word.WORKER_PID]}) runs",
+                f"{path} is in use: process {running[0]} runs",
                 do=f"Follow it with: robot-perf watch {path}",
             )
         run = run_from_map(stepmap)

@@ -19,9 +19,8 @@ import numpy as np
 
 from robot_perf.errors import RobotPerfError, UsageError
 from robot_perf.run.model import Run
-from robot_perf.run.parquet import save
 from robot_perf.tasks.beside import with_conditions
-from robot_perf.tasks.deadline import DeadlineRequest, Prepared, measure_deadline, prepare
+from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline, prepare
 
 __all__ = ["prepare_together", "requests_of", "run_together", "split_rate"]
 
@@ -121,7 +120,7 @@ def run_together(ones: Sequence[Prepared]) -> list[tuple[Run, Path]]:
         raise first
     done = [run for run in runs if run is not None]
     return [
-        (run, save(run, one.output, force=one.request.force))
+        (run, keep(run, one.output, force=one.request.force))
         for one, run in zip(ones, _told_of_each_other(ones, done), strict=True)
     ]
 

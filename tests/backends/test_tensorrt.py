@@ -226,7 +226,9 @@ def _measured(worker: str, spec: PolicySpec, reference: str | None = None, **opt
         reference=reference,
     )
     conditions = {"backend": {"name": "tensorrt"}, "budget": to_json(Budget(deadline_ns=loop.deadline_ns))}
-    return measure(Plan(order=order, conditions=conditions, python=worker))
+    run = measure(Plan(order=order, conditions=conditions, python=worker))
+    Path(run.conditions["step_map"]).unlink()
+    return run
 
 
 @pytest.mark.gpu

@@ -194,3 +194,118 @@ def _wait(condition, seconds: float = 30.0) -> None:
 def test_order_and_report_are_plain_json(tmp_path):
     run = measure(tmp_path, "null", steps=20)
     json.dumps(dict(run.conditions), allow_nan=False)
+
+
+def test_a_run_that_cannot_be_saved_leaves_its_map(tmp_path, monkeypatch):
+    from robot_perf.errors import RunFileError
+    from robot_perf.tasks.recover import recover
+
+    def full(*_arguments: object, **_options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("robot_perf.tasks.deadline.save", full)
+    with pytest.raises(RunFileError, match="can't be saved") as caught:
+        measure(tmp_path, "null", steps=60)
+    path = Path(str(caught.value.do).split("recover ")[1].split()[0])
+    assert "robot-perf recover" in caught.value.do
+    monkeypatch.undo()
+    # this very process, the conductor, still lives: as it would not after the message
+    stepmap = StepMap.open(path, writable=True)
+    stepmap[Word.CONDUCTOR_BORN] = -7
+    stepmap.close()
+    run, _ = recover(path, tmp_path / "saved.parquet")
+    assert run.conditions["state"] == "complete"
+    assert len(run.measured["step"]) > 0
+    assert not path.exists()
+
+
+def test_a_disk_that_fills_up_is_a_note(tmp_path, monkeypatch):
+    def full(_self: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("robot_perf.measure.flush.DiskCopy.update", full)
+    run = measure(tmp_path / "sub", "null", steps=60)
+    assert run.conditions["state"] == "complete"
+    assert any("power loss" in note for note in run.conditions["notes"])
+    (tmp_path / "sub" / "run.map").unlink(missing_ok=True)
+
+
+def test_a_progress_callback_that_raises_leaves_no_worker(tmp_path):
+    seen = []
+
+    def look(stepmap: StepMap) -> None:
+        if stepmap[Word.PHASE] == Phase.RUNNING:
+            seen.append((stepmap[Word.WORKER_PID], stepmap.path))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        measure(tmp_path, "null", rate="100", steps=2000, look=look)
+    pid, path = seen[0]
+    assert not Path(f"/proc/{pid}").exists() or _zombie(pid)
+    path.unlink()  # its steps were kept
+    for copy in tmp_path.glob("*.map"):
+        copy.unlink()
+
+
+def test_a_strided_action_is_no_defect(tmp_path, monkeypatch):
+    (tmp_path / "strided.py").write_text(
+        "import numpy as np\n"
+        "class Policy:\n"
+        "    def __init__(self): self.chunk = np.zeros((4, 32), np.float32)\n"
+        "    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [4, 7]}}\n"
+        "    def step(self, inputs): return (self.chunk[:, :7],)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    run = measure(tmp_path, "strided:Policy", steps=60)
+    assert run.conditions["state"] == "complete"
+    assert not run.conditions["invalid"]
+
+
+def test_the_first_step_does_not_carry_the_start(tmp_path):
+    run = measure(tmp_path, "null", steps=60)
+    # the collection that precedes the freeze takes milliseconds, and belongs to no step
+    assert run.measured["gc_ns"][0] < 1_000_000
+    assert run.measured["minflt"][0] < 200
+
+
+def test_a_hang_in_warmup_says_nothing_about_releases(tmp_path):
+    run = measure(tmp_path, SCRIPTED + "hangs", at=5, seconds=300, hang_s=1.0)
+    assert "hung" in run.conditions["state"]
+    verdict = judge(run)
+    assert verdict.status == "INVALID"
+    assert verdict.releases == 0
+
+
+@pytest.mark.parametrize("where", ["__init__", "reset"])
+def test_a_hang_outside_a_step_is_found(tmp_path, monkeypatch, where):
+    other = "reset" if where == "__init__" else "__init__"
+    (tmp_path / "stuck.py").write_text(
+        "import time, numpy as np\n"
+        "class Policy:\n"
+        f"    def {where}(self): time.sleep(0 if not hasattr(self, 'ran') and '{where}' == 'reset' else 300)\n"
+        f"    def {other}(self): pass\n"
+        "    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [1, 7]}}\n"
+        "    def step(self, inputs):\n"
+        "        self.ran = True\n"
+        "        return (np.zeros((1, 7), np.float32),)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("robot_perf.measure.conductor._GRACE_S", 1.0)
+    import dataclasses
+
+    from robot_perf.measure import conductor
+
+    whole = conductor._Conduct.__init__
+
+    def hasty(self, plan, stepmap, on_progress):
+        whole(self, dataclasses.replace(plan, load_s=2.0), stepmap, on_progress)
+
+    monkeypatch.setattr(conductor._Conduct, "__init__", hasty)
+    if where == "__init__":
+        with pytest.raises(RobotPerfError, match="no sign of life"):
+            measure(tmp_path, "stuck:Policy", steps=60, hang_s=0.3)
+    else:
+        run = measure(tmp_path, "stuck:Policy", steps=60, hang_s=0.3)
+        assert "no sign of life" in run.conditions["state"]

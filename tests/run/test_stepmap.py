@@ -200,3 +200,31 @@ def test_mutated_maps_are_refused_or_read_but_never_crash(tmp_path):
 def test_request_is_plain_json(tmp_path):
     stepmap = filled(tmp_path / "a.map")
     assert json.loads(json.dumps(stepmap.request))["columns"] == list(STEP_COLUMNS)
+
+
+def test_maps_whose_json_is_not_a_measurement(tmp_path):
+    """Sound JSON with a key lost or mangled: the header alone can't tell."""
+    filled(tmp_path / "a.map").close()
+    changes = [
+        {"loop": None},
+        {"loop": {}},
+        {"loop": {**REQUEST["loop"], "steps": "many"}},
+        {"loop": {**REQUEST["loop"], "period_ns": -5}},
+        {"loop": {**REQUEST["loop"], "overrun": 3}},
+        {"policy": 7},
+        {"budget": []},
+        {"invalid": 5},
+        {"notes": 5},
+        {"backend": None, "policy": {}},
+    ]
+    for change in changes:
+        path = tmp_path / "m.map"
+        path.unlink(missing_ok=True)
+        try:  # the request is checked on opening, creation included
+            made = StepMap.create(path, {**REQUEST, **change}, STEP_COLUMNS, 16)
+        except RunFileError as error:
+            assert "damaged step map" in str(error)
+            continue
+        with pytest.raises(RunFileError, match=r"damaged step map|lack"):
+            run_from_map(made)
+        made.close()
