@@ -63,10 +63,17 @@ def summarize(run: Run) -> Summary:
         dependence=depends,
         cold_start=cold_start(run),
         outliers=outliers(run),
-        labels=(*([OVERLOAD] if overloaded else ()), *labels(run, runs, depends)),
+        labels=(*([OVERLOAD] if overloaded else ()), *labels(run, runs, depends), *_pace_labels(line)),
         not_available=missing,
         stages=stages(run, line),
+        early_steps=line.early_steps,
+        bursts_after_stall=line.bursts_after_stall,
     )
+
+
+def _pace_labels(line: Timeline) -> tuple[str, ...]:
+    found = (("early steps", line.early_steps), ("burst after a stall", line.bursts_after_stall))
+    return tuple(label for label, count in found if count)
 
 
 def _rate_achieved(line: Timeline) -> float | None:

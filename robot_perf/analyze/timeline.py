@@ -108,6 +108,20 @@ class Timeline:
         return np.diff(self.start) - self.period_ns
 
     @property
+    def early_steps(self) -> int:
+        """Jobs that started less than half a period after the one before; 0 back to back, where nothing is released."""
+        return int(np.count_nonzero(2 * np.diff(self.start) < self.period_ns))
+
+    @property
+    def bursts_after_stall(self) -> int:
+        """Runs of two or more jobs in a row that did not wait, begun by a job that finished beyond its whole period."""
+        if self.period_ns == 0 or self.executed < 3:
+            return 0
+        hurried = ~self.waited
+        begins = hurried[1:-1] & hurried[2:] & ~(hurried & np.append(False, hurried[:-1]))[1:-1]
+        return int(np.count_nonzero(begins & (self.response_ns[:-2] > self.period_ns)))
+
+    @property
     def output_jitter_ns(self) -> Ints:
         """`(f_k - f_prev) - T`: what the plant sees (metric 7)."""
         return np.diff(self.end) - self.period_ns

@@ -209,6 +209,8 @@ class Summary:
     labels: tuple[str, ...]
     not_available: dict[str, str] = field(default_factory=dict)  # metric -> why
     stages: tuple[Distribution, ...] = ()  # a pipeline's stages in order; together they are the execution time
+    early_steps: int = 0  # started less than half a period after the step before
+    bursts_after_stall: int = 0  # runs of two or more steps that did not wait, after one that took beyond its period
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import MISSING, fields
 
 import numpy as np
 import pytest
@@ -56,6 +56,33 @@ def test_skipped_releases_reach_the_response_percentiles_alone():
     assert summary.period_jitter_without_gaps.max == 0
     assert summary.staleness.max > 200 * MS
     assert (summary.max_gap.step, summary.max_gap.value_ns > 200 * MS) == (400, True)
+
+
+def test_early_steps_and_bursts_are_counted():
+    quiet = summarize(ramp(100))
+    assert (quiet.early_steps, quiet.bursts_after_stall) == (0, 0)
+    assert not {"early steps", "burst after a stall"} & set(quiet.labels)
+    caught_up = summarize(golden_ten("queue"))  # starts 4, 4 and 7 ms after the one before
+    assert (caught_up.early_steps, caught_up.bursts_after_stall) == (2, 1)
+    assert {"early steps", "burst after a stall"} <= set(caught_up.labels)
+    dropped = summarize(golden_ten("skip"))
+    assert (dropped.early_steps, dropped.bursts_after_stall) == (0, 0)
+
+
+@pytest.mark.parametrize(("stall_ms", "bursts"), [(9, 0), (15, 0), (17, 1), (25, 1)])
+def test_a_burst_is_two_or_more_steps_that_did_not_wait(stall_ms, bursts):
+    execution = [4 * MS] * 60
+    for at in (0, 20, 40):
+        execution[at] = stall_ms * MS
+    assert summarize(simulated(execution, period_ns=10 * MS, overrun="queue")).bursts_after_stall == 3 * bursts
+
+
+def test_early_is_below_half_a_period_strictly():
+    rows = fake_loop([MS] * 3, period_ns=10 * MS, overrun="skip")
+    for late_ns, early in ((5 * MS, 0), (5 * MS + 1, 1)):
+        rows[1] |= {"wake_ns": rows[1]["release_ns"] + late_ns, "start_ns": rows[1]["release_ns"] + late_ns}
+        rows[1]["end_ns"] = rows[1]["start_ns"] + MS
+        assert summarize(run_of(rows, steps=3, period_ns=10 * MS)).early_steps == early
 
 
 def test_jitter_shows_its_low_side():
@@ -158,7 +185,7 @@ def test_plain_json_there_and_back():
         assert from_json(Summary, json.loads(text)) == summary
         document = json.loads(text)
         assert from_json(Summary, {**document, "from a later version": 1}) == summary
-        required = [f.name for f in fields(Summary) if f.name not in ("not_available", "stages")]
+        required = [f.name for f in fields(Summary) if f.default is MISSING and f.default_factory is MISSING]
         for name in (required[0], required[7], required[-1]):
             lacking = {k: v for k, v in document.items() if k != name}
             with pytest.raises(TypeError):

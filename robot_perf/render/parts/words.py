@@ -35,7 +35,7 @@ def context_pairs(run: Run, summary: Summary, known: Sequence[str]) -> list[tupl
 
 
 def rate_words(summary: Summary) -> str:
-    """Period asked and achieved, drift, overrun policy, utilisation, the longest gap that the plant saw."""
+    """Period asked and achieved, drift, overrun policy, utilisation, the longest gap that the plant saw, early steps and bursts."""
     words = f"period {summary.period_ns / MS:.6g} ms asked"
     if summary.rate_achieved_hz:
         words += f", {1e3 / summary.rate_achieved_hz:.6g} ms achieved"
@@ -47,7 +47,15 @@ def rate_words(summary: Summary) -> str:
     if summary.max_gap is not None:
         words += f"; longest gap between actions {format_duration(summary.max_gap.value_ns)}"
         words += f" at release {format_count(summary.max_gap.step)}"
-    return words
+    return words + _pace_words(summary)
+
+
+def _pace_words(summary: Summary) -> str:
+    """Steps that came too soon and bursts that caught up, where there were any."""
+    early, bursts = summary.early_steps, summary.bursts_after_stall
+    words = f"; {format_count(early)} early step{'s' * (early != 1)}, less than half a period after the one before"
+    burst = f"; {format_count(bursts)} burst{'s' * (bursts != 1)} after a stall"
+    return words * bool(early) + burst * bool(bursts)
 
 
 def cold_words(summary: Summary) -> str:
