@@ -47,7 +47,7 @@ def labels(run: Run, runs: MissRuns, depends: Dependence) -> tuple[str, ...]:
     found = [str(label) for label in sequence(run, "labels")]
     shift, p = depends.half_shift, depends.half_p
     if shift is not None and p is not None and any(abs(shift) > least and p < level for least, level in _DRIFT):
-        found.append("drift (thermal?)")
+        found.append(f"drift (thermal?): median response {shift:+.0%} from the first half to the second")
     if mapping(run, "warmup").get("settled") is False:
         found.append("warm-up not settled")
     if 1 <= runs.runs < FEW_RUNS:

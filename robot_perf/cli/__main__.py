@@ -62,14 +62,19 @@ root = typer.Typer(
 )
 
 
-@root.callback(invoke_without_command=False)
-def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version and exit.", is_eager=True),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback behind an error message."),
-) -> None:
-    if version:
+def _version(asked: bool) -> None:
+    if asked:
         typer.echo(f"robot-perf {__version__}")
         raise typer.Exit
+
+
+@root.callback(invoke_without_command=False)
+def _root(
+    version: bool = typer.Option(
+        False, "--version", help="Print the version and exit.", is_eager=True, callback=_version
+    ),
+    debug: bool = typer.Option(False, "--debug", help="Show the traceback behind an error message."),
+) -> None:
     if debug:
         os.environ["ROBOT_PERF_DEBUG"] = "1"
 

@@ -32,7 +32,7 @@ def command(
             typer.echo("no orphaned step map on this machine")
         else:
             for entry in entries:
-                typer.echo(f"{entry.path}   {entry.damage or f'{entry.committed:,} steps'}")
+                typer.echo(f"{entry.path}   {entry.damage or f'{entry.committed:,} rows, warm-up included'}")
             typer.echo("robot-perf recover MAP makes a Run of one of them")
         return
     run, path = recover(source, output, keep=keep, force=force)

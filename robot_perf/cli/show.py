@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,12 @@ def show(text: Text) -> None:
     from rich.console import Console
 
     tolerate_narrow_encoding()
-    Console(highlight=False, soft_wrap=True).print(text)
+    try:
+        Console(highlight=False, soft_wrap=True).print(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # `robot-perf … | head`: the reader has what it wanted. The exit code stays the verdict's, and nothing is printed any more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def report_width() -> int:

@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Reads the step map; the measured process does not notice."""
     from robot_perf.cli.progress import figures
-    from robot_perf.run.maps import find_maps
+    from robot_perf.run.maps import find_maps, maps_of
     from robot_perf.run.stepmap import StepMap, Word, is_alive
     from robot_perf.specs import to_json
     from robot_perf.tasks.live import LiveView
@@ -41,8 +41,23 @@ def command(
             )
         path = live_maps[0]
     elif path.suffix == ".parquet":
-        path = path.with_suffix(".map")
+        # The map in memory, not its copy on disk, which is older by up to --flush-s.
+        entries = [e for e in maps_of(path) if not e.damage]
+        if not entries:
+            done = (
+                f"It is finished: robot-perf report {path}"
+                if path.is_file()
+                else "robot-perf watch without argument follows the newest."
+            )
+            raise UsageError(f"{path} is not being measured", do=done)
+        path = entries[0].path
     stepmap, view = StepMap.open(path), LiveView()
+    if not json:
+        asked = stepmap.request
+        rate = f" at {asked['rate_hz']} Hz" if asked.get("rate_hz") else ""
+        policy = asked.get("policy")
+        name = policy.get("name", "") if isinstance(policy, dict) else ""
+        typer.echo(f"watching   {name}{rate}, process {stepmap[Word.WORKER_PID]}, {path}")
     while True:
         live = view.look(stepmap)
         if json:
@@ -52,6 +67,8 @@ def command(
         running = is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]) or is_alive(
             stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN]
         )
+        if not running and not once and not json:
+            typer.echo("ended      its verdict is where it was started; robot-perf recover lists what was left behind")
         if once or not running:
             return
         time.sleep(interval)

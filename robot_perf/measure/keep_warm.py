@@ -2,7 +2,7 @@
 
 A call after 20 idle ms finds the processor's and the GPU's caches, TLBs and power states cold: an MLP graph took 31 µs back to
 back and 243 µs at 50 Hz on one H200. The cures act at release - lead and never touch what the policy computes. Their price, CPU
-share and watts, is measured with them (docs/decisions/keep-warm.md).
+share and watts, is measured with them (docs/decisions/0008-keep-warm.md).
 
     none             sleep to the release
     spin:US          busy-wait the last US µs (`spin:period`: all of it): the processor stays awake

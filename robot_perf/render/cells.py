@@ -114,7 +114,12 @@ def main_rows(summary: Summary) -> list[MetricRow]:
     if summary.device is not None:
         rows.append(MetricRow("  device", summary.device, unit_of(summary.device, in_ms=in_ms), "device work alone"))
     rows.append(
-        MetricRow("harness", summary.harness, unit_of(summary.harness, in_ms=False), "our own work, included above")
+        MetricRow(
+            "harness",
+            summary.harness,
+            unit_of(summary.harness, in_ms=False),
+            "our own: before the call, in response, and after it",
+        )
     )
     return rows
 

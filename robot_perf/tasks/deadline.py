@@ -272,6 +272,7 @@ def measure_deadline(
         "version": __version__,
         "started_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "argv": sys.argv[1:],
+        "run_file": prepared.output.name,
         "rate_hz": request.rate_hz,
         "rate_checked": rate_words,
         "notes": [rate_words] if rate_checks and not all(c.agrees for c in rate_checks) else [],

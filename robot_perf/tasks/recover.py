@@ -6,7 +6,7 @@ from pathlib import Path
 
 from robot_perf.errors import UsageError
 from robot_perf.run.assemble import COMPLETE, run_from_map
-from robot_perf.run.maps import MapEntry, find_maps
+from robot_perf.run.maps import MapEntry, find_maps, maps_of
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
 from robot_perf.run.stepmap import StepMap, Word, is_alive
@@ -18,11 +18,12 @@ def orphans() -> list[MapEntry]:
 
 
 def recover(source: Path, output: Path | None, *, keep: bool = False, force: bool = False) -> tuple[Run, Path]:
-    """A saved Run of the map `source` (or of the map beside the Run `source`). The map is removed unless `keep`.
+    """A saved Run of the map `source`, or of the fullest map that was to become the Run `source`.
 
-    The state of a recovered Run is never "complete" unless the map itself says that the worker had finished.
+    The map and its copy on disk are removed unless `keep`. The state of a recovered Run is never "complete" unless the map
+    itself says that the worker had finished.
     """
-    path = source.with_suffix(".map") if source.suffix == ".parquet" else source
+    path = _fullest(source) if source.suffix == ".parquet" else source
     if not path.is_file():
         raise UsageError(
             f"{path} does not exist", do="robot-perf recover without argument lists the maps of this machine."
@@ -41,8 +42,27 @@ def recover(source: Path, output: Path | None, *, keep: bool = False, force: boo
             run = Run(run.columns, {**run.conditions, "recovered_from": path.name})
     finally:
         stepmap.close()
-    target = output or (source if source.suffix == ".parquet" else Path("runs") / f"{path.stem}.parquet")
+    name = str(run.conditions.get("run_file") or f"{path.stem}.parquet")
+    beside = source if source.suffix == ".parquet" else Path("runs") / name
+    target = output or beside
     save(run, target, force=force)
     if not keep:
         path.unlink()
+        for copy in maps_of(beside) if run.conditions.get("run_file") else ():
+            if not copy.live:
+                copy.path.unlink(missing_ok=True)
     return run, target
+
+
+def _fullest(run: Path) -> Path:
+    entries = [entry for entry in maps_of(run) if not entry.damage]
+    if entries:
+        return entries[0].path
+    if run.is_file():
+        raise UsageError(
+            f"{run} is a finished Run: there is nothing to recover", do=f"Read it: robot-perf report {run}"
+        )
+    raise UsageError(
+        f"no step map of {run.name} is on this machine",
+        do="robot-perf recover without argument lists the maps of this machine.",
+    )

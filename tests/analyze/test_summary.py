@@ -128,9 +128,9 @@ def test_drift_label_needs_size_and_evidence():
     steady = (MS + rng.integers(0, 100_000, 4000)).tolist()
     slower = steady[:2000] + [ns + 100_000 for ns in steady[2000:]]
     assert summarize(simulated(steady, period_ns=10 * MS)).labels == ()
-    assert summarize(simulated(slower, period_ns=10 * MS)).labels == ("drift (thermal?)",)
+    assert summarize(simulated(slower, period_ns=10 * MS)).labels[0].startswith("drift (thermal?): median response +")
     # ten steps say nothing about drift
-    assert "drift (thermal?)" not in summarize(golden_ten("queue")).labels
+    assert not any("drift" in label for label in summarize(golden_ten("queue")).labels)
 
 
 def test_recorded_labels_pass_through():

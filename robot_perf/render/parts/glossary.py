@@ -14,7 +14,7 @@ GLOSSARY: tuple[tuple[str, str], ...] = (
     ("start latency", "s - r: wake-up, backlog of the previous job and work before the policy call"),
     ("execution time", "f - s on the host, device work complete"),
     ("device time", "between adjacent device events around the step's device work"),
-    ("harness", "our own work in a period: wake to start plus end to ready; part of what was measured, never subtracted"),
+    ("harness", "our own work in a period: wake to start plus end to ready; the first part is in the response time, never subtracted; the second comes after the action"),
     ("period jitter", "(s - s_prev) - T over consecutive executed jobs, signed; with and without gaps that hold a skip"),
     ("output jitter", "(f - f_prev) - T over consecutive executed jobs, signed: what the plant sees"),
     ("lateness", "f - r - D, signed; negative is slack"),
