@@ -1,4 +1,4 @@
-"""Policies that misbehave once they run for real: after the resets of loading (two), of configure and of activation, and a number of calls."""
+"""Policies that misbehave once they run for real: after the resets of configure and of activation, and a number of calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Policy:
     def step(self, inputs):
         self.calls += 1
         action = (inputs["obs"][:, :2] * 2).astype(np.float32)
-        if self.resets >= 3 and self.calls > self.after:
+        if self.resets >= 2 and self.calls > self.after:
             if self.what == "raise":
                 raise ValueError("motor table has no entry 7")
             if self.what == "nan" and self.calls <= self.after + 20:
