@@ -28,12 +28,13 @@ def load_numpy(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         runner.reset()  # a published policy comes out of its constructor with the state of its own self-test
     except Exception as error:
         raise factory.failure(runner.spec, error) from error
-    _try_once(runner)
+    if not runner.spec.outputs:
+        _try_once(runner)
     return runner
 
 
 def _try_once(runner: FactoryRunner) -> None:
-    """One call with random inputs: the loop must know what it answers, and whether that agrees with its spec()."""
+    """One call with random inputs, where spec() does not name the outputs: the loop must know them before it starts."""
     rng = np.random.default_rng(runner.spec.seed)
     observation = [random_array(rng, runner.spec.inputs[i]) for i in runner.spec.fed]
     try:
@@ -43,7 +44,7 @@ def _try_once(runner: FactoryRunner) -> None:
         raise
     except Exception as error:
         raise factory.failure(runner.spec, error) from error
-    notes = [factory.CALLED_ONCE]
+    notes = ["its first call was made while loading, because spec() does not name its outputs"]
     if not runner.has_reset:
         notes.append("it has no reset(): whatever that call changed in it stays changed")
     runner.spec = dataclasses.replace(runner.spec, notes=(*runner.spec.notes, *notes))

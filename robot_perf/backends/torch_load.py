@@ -90,8 +90,7 @@ def _learn(policy: PolicySpec, call: Any, reset: torch_state.Reset, device: str)
     changed: tuple[str, ...] = ()
     if reset.note:
         policy = dataclasses.replace(policy, notes=(*policy.notes, reset.note))
-    # On a GPU a spec() is taken at its word: the call there belongs to the runner, which tells what is on the wrong device.
-    if not policy.outputs or device == "cpu":
+    if not policy.outputs:
         rng = np.random.default_rng(policy.seed)
         try:
             with torch.no_grad():
@@ -102,7 +101,8 @@ def _learn(policy: PolicySpec, call: Any, reset: torch_state.Reset, device: str)
         changed = reset.changed()
         reset()
         policy = factory.with_results(policy, outputs)
-        policy = dataclasses.replace(policy, notes=(*policy.notes, factory.CALLED_ONCE))
+        note = "its first call was made while loading, because spec() does not name its outputs"
+        policy = dataclasses.replace(policy, notes=(*policy.notes, note))
     if changed and not policy.state:
         policy = dataclasses.replace(policy, state_note=torch_state.finding(changed, reset.how))
     elif not policy.state and not reset.has_method and reset.buffers:

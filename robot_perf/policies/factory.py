@@ -26,7 +26,6 @@ from robot_perf.policies import state
 from robot_perf.policies.asked import Asked, action_position, position, shown
 from robot_perf.specs import PolicySpec, TensorSpec
 
-CALLED_ONCE = "its first call was made while loading, to see what it answers: call 1 of the warm-up is its second"
 _OURS = str(Path(__file__).resolve().parents[1])
 
 

@@ -26,7 +26,7 @@ class Scripted:
         self._script = script
         self._base_ns = round(base_us * 1000)
         self._outputs = (np.zeros((1, 12), np.float32),)
-        self.calls = -1  # the call made while loading; the warm-up's first is call 0
+        self.calls = 0
 
     def spec(self) -> Mapping[str, Any]:
         """One observation, one action."""
@@ -98,7 +98,7 @@ def prints(every: int = 1, text: str = "latent -0.1 0.2 0.3", base_us: float = 5
     """Writes `text` to stdout in every so-many calls: through sys.stdout, or to file descriptor 1 as C++ would."""
 
     def script(call: int) -> int:
-        if call >= 0 and call % every == 0:
+        if call % every == 0:
             if fd:
                 os.write(1, (text + "\n").encode())
             else:

@@ -313,18 +313,3 @@ def test_torch_factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert stepper.step(x)[0][0, 0] == 2
     sys.path[:] = path
     sys.modules.pop("torch_policy")
-
-
-def test_a_factory_that_contradicts_its_spec_is_told_while_loading(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "double_policy.py").write_text(
-        "import torch\n"
-        "class Policy:\n"
-        "    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'a': [1, 4]}}\n"
-        "    def step(self, inputs): return [inputs['obs'].double()]\n"
-    )
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    with pytest.raises(PolicyError, match=r"the first call answered float64 \[1, 4\]"):
-        backends.load("eager", policies.describe("double_policy:Policy"), {})
