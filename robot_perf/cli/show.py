@@ -16,9 +16,14 @@ def show(text: Text) -> None:
     """Prints to stdout. NO_COLOR, TERM=dumb and a pipe get no escape sequence; lines are never re-wrapped or cut."""
     from rich.console import Console
 
+    class Ours(Console):
+        def on_broken_pipe(self) -> None:
+            """Rich would exit with code 1 here, which means FAIL."""
+            raise BrokenPipeError
+
     tolerate_narrow_encoding()
     try:
-        Console(highlight=False, soft_wrap=True).print(text)
+        Ours(highlight=False, soft_wrap=True).print(text)
         sys.stdout.flush()
     except BrokenPipeError:
         # `robot-perf … | head`: the reader has what it wanted. The exit code stays the verdict's, and nothing is printed any more.

@@ -68,10 +68,18 @@ def measure(plan: Plan, on_progress: Progress | None = None) -> Run:
     request = {**plan.conditions, "loop": to_json(loop), "policy": to_json(plan.order.policy)}
     stepmap = _new_map(plan, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
     stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
+    held = False
     try:
-        return _Conduct(plan, stepmap, on_progress).run()
+        run = _Conduct(plan, stepmap, on_progress).run()
+        held = True
+        return run
+    except RobotPerfError:
+        raise  # the policy could not be loaded: there is nothing to keep
+    except BaseException:
+        held = stepmap[Word.COMMITTED] > 0
+        raise
     finally:
-        if not stepmap[Word.COMMITTED]:
+        if not held:
             stepmap.path.unlink(missing_ok=True)
         stepmap.close()
 

@@ -15,7 +15,7 @@ import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
-from robot_perf.errors import ExitCode, RobotPerfError  # noqa: E402
+from robot_perf.errors import ExitCode, PolicyError, RobotPerfError  # noqa: E402
 from robot_perf.measure import worker_parts as parts  # noqa: E402
 from robot_perf.measure.clock import MonotonicClock  # noqa: E402
 from robot_perf.measure.order import WorkOrder  # noqa: E402
@@ -39,8 +39,10 @@ def main(order_path: str) -> int:
     try:
         return _measure(order, stepmap, report, stop)
     except RobotPerfError as error:
-        if stepmap[Word.PHASE] >= Phase.WARMUP:
-            # Steps exist by now: what stops the loop ends in a saved, INVALID Run, not in a usage message.
+        broken = stepmap[Word.PHASE] == Phase.WARMUP and isinstance(error, PolicyError)
+        if stepmap[Word.PHASE] >= Phase.WARMUP and not broken:
+            # Steps exist by now: what stops the loop ends in a saved, INVALID Run. A policy whose first answers contradict what it
+            # said of itself is one that can't be loaded; it is only found out here because an earlier call would hide the cold start.
             report["failure"] = parts.failure_report(stepmap, error)
             return _failed(stepmap, report, int(ExitCode.INVALID))
         report["error"] = parts.error_report(error)

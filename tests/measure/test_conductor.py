@@ -309,3 +309,19 @@ def test_a_hang_outside_a_step_is_found(tmp_path, monkeypatch, where):
     else:
         run = measure(tmp_path, "stuck:Policy", steps=60, hang_s=0.3)
         assert "no sign of life" in run.conditions["state"]
+
+
+def test_a_factory_that_contradicts_itself_is_a_load_error_and_keeps_its_cold_start(tmp_path, monkeypatch):
+    (tmp_path / "liar.py").write_text(
+        "import numpy as np\n"
+        "class Policy:\n"
+        "    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [1, 7]}}\n"
+        "    def step(self, inputs): return (np.zeros((1, 7), np.float64),)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    before = set(MAP_FOLDER.glob("*.map"))
+    with pytest.raises(RobotPerfError, match="float64") as caught:
+        measure(tmp_path, "liar:Policy", steps=60)
+    assert caught.value.exit_code == 2
+    assert set(MAP_FOLDER.glob("*.map")) <= before
