@@ -118,7 +118,7 @@ def main_rows(summary: Summary) -> list[MetricRow]:
             "harness",
             summary.harness,
             unit_of(summary.harness, in_ms=False),
-            "our own: before the call, in response, and after it",
+            "our work around the call",
         )
     )
     return rows
