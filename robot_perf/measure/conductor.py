@@ -21,6 +21,7 @@ from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
 from robot_perf.measure.drain import Drain
 from robot_perf.measure.flush import DiskCopy
 from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.process import Ended, end, main_thread, signal_name, steal_ticks
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.maps import MAP_FOLDER
@@ -28,7 +29,7 @@ from robot_perf.run.model import Run
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
 from robot_perf.specs import to_json
 
-_LOOK_S = 0.1
+_LOOK_S = 0.2
 _CLOCK_S = 1.0
 _GRACE_S = 5.0
 
@@ -125,12 +126,12 @@ class _Conduct:
         self.trouble: str | None = None
         self._seen: tuple[int, ...] = ()
         self._seen_at = time.monotonic()
-        self._steal = _steal_ticks()
+        self._steal = steal_ticks()
 
     def run(self) -> Run:
         """The Run of whatever the worker did."""
         restore = (
-            [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if _main_thread() else []
+            [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if main_thread() else []
         )
         try:
             with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-") as order_file:
@@ -139,7 +140,7 @@ class _Conduct:
                 try:
                     self._watch(process)
                 finally:
-                    _end(process)  # whatever went wrong on this side, no worker is left behind
+                    end(process, _GRACE_S)  # whatever went wrong on this side, no worker is left behind
                 printed = drain.finish()
         finally:
             for number, handler in restore:
@@ -178,6 +179,7 @@ class _Conduct:
         copy: DiskCopy | None = None
         next_clock = next_flush = time.monotonic()
         asked_at: float | None = None
+        ended = Ended(process.pid)
         while process.poll() is None:
             now = time.monotonic()
             if now >= next_clock:
@@ -195,7 +197,8 @@ class _Conduct:
                 asked_at = now
             elif asked_at is not None and now - asked_at > _GRACE_S:
                 process.kill()
-            self._sleep(process)
+            ended.wait(_LOOK_S)
+        ended.close()
         if self.on_progress is not None:
             self.on_progress(self.map)
         if copy is not None:
@@ -218,13 +221,6 @@ class _Conduct:
         waiting = self.plan.ready is not None and not self.map[Word.GO] and self.map[Word.PHASE] == Phase.LOADED
         if waiting and self.plan.ready is not None and self.plan.ready():
             self.map[Word.GO] = 1
-
-    @staticmethod
-    def _sleep(process: subprocess.Popen[bytes]) -> None:
-        try:
-            process.wait(_LOOK_S)
-        except subprocess.TimeoutExpired:
-            return
 
     def _look_for_hang(self, process: subprocess.Popen[bytes]) -> None:
         phase = self.map[Word.PHASE]
@@ -273,7 +269,7 @@ class _Conduct:
             )
         extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": [], "notes": []}
         extra["step_map"] = str(self.map.path)
-        extra["steal_ticks_during"] = None if self._steal is None else (_steal_ticks() or 0) - self._steal
+        extra["steal_ticks_during"] = None if self._steal is None else (steal_ticks() or 0) - self._steal
         if self.trouble:
             extra["notes"].append(self.trouble)
         if printed["stdout_bytes"]:
@@ -301,37 +297,9 @@ class _Conduct:
             (self.hung, f"stopped {where}: {self.hung}"),
             (self.asked_to_stop and (code != 0 or reached < steps), f"interrupted by {self.asked_to_stop} {where}"),
             ("failure" in report, f"the policy raised {where}: {report.get('failure', {}).get('error')}"),
-            (code < 0, f"the measured process died of {_signal_name(-code)} {where}"),
+            (code < 0, f"the measured process died of {signal_name(-code)} {where}"),
             (code > 0, f"the measured process ended with exit code {code} {where}"),
             # os._exit(0) inside a policy: no signal, no exception, no last word.
             (phase != Phase.DONE, f"the policy ended the measured process {where}"),
         )
         return next((text for holds, text in reasons if holds), None)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(_GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _steal_ticks() -> int | None:
-    """Ticks that a hypervisor took from all processors since boot; None where the kernel does not say."""
-    try:
-        return int(Path("/proc/stat").read_text(encoding="ascii").split("\n", 1)[0].split()[8])
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _signal_name(number: int) -> str:
-    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
-
-
-def _main_thread() -> bool:
-    import threading
-
-    return threading.current_thread() is threading.main_thread()
