@@ -258,14 +258,11 @@ class _Conduct:
         state = self._why_unfinished(code, phase, report)
         if phase in (Phase.CREATED, Phase.LOADING) and not self.asked_to_stop:
             # Nothing was measured: there is no Run to save, whether the load failed, crashed or hung.
+            last, ours = printed["stderr_tail"].strip().splitlines(), self.plan.python == sys.executable
             raise RobotPerfError(
                 f"{self.plan.order.policy.name}: {state or 'the worker ended before the policy was loaded'}",
-                why="Its last output: " + printed["stderr_tail"].strip().splitlines()[-1][:300]
-                if printed["stderr_tail"].strip()
-                else "",
-                do=""
-                if self.plan.python == sys.executable
-                else f"It ran under {self.plan.python}, which needs numpy and the backend.",
+                why=f"Its last output: {last[-1][:300]}" if last else "",
+                do="" if ours else f"It ran under {self.plan.python}, which needs numpy and the backend.",
             )
         extra: dict[str, Any] = {"clock": {"samples": self.samples}, "printed": printed, "invalid": [], "notes": []}
         extra["step_map"] = str(self.map.path)
