@@ -29,9 +29,7 @@ from robot_perf.run.model import Run
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
 from robot_perf.specs import to_json
 
-_LOOK_S = 0.2
-_CLOCK_S = 1.0
-_GRACE_S = 5.0
+_LOOK_S, _CLOCK_S, _GRACE_S = 0.2, 1.0, 5.0
 
 Progress = Callable[[StepMap], None]
 
