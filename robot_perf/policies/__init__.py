@@ -1,7 +1,7 @@
 """Policies: what a file is, what goes in and out, what it remembers. Nothing is executed to find out.
 
-The conductor calls `describe`; the measured worker imports `policies.observations` and, for its own kinds, `policies.builtin`,
-`policies.factory` and `policies.quiet`. None of these imports more than numpy.
+The conductor calls `describe`; the measured worker imports `policies.observations` and, for its own kinds, `policies.builtin`
+and `policies.factory`. None of these imports more than numpy.
 """
 
 from __future__ import annotations

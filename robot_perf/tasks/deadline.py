@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import re
 import sys
 import tempfile
 import time
@@ -25,6 +23,7 @@ from robot_perf.run.parquet import save
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
 from robot_perf.stats.plan import plan_steps
 from robot_perf.tasks.reference import with_reference
+from robot_perf.tasks.run_files import check_folder, default_output
 from robot_perf.units import period_ns
 
 MAX_STEPS = 200_000_000
@@ -160,7 +159,7 @@ def prepare(request: DeadlineRequest) -> Prepared:
     output = request.output or default_output(policy.name, backend, request.rate_hz)
     if output.exists() and not request.force:
         raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
-    _check_folder(output)
+    check_folder(output)
     return Prepared(
         request, policy, backend, loop, budget, output, request.steps is None and request.duration_ns is None
     )
@@ -204,32 +203,6 @@ def _with_polling(request: DeadlineRequest) -> DeadlineRequest:
     if not parse_keep_warm(request.keep_warm).spin_sync:
         return request
     return replace(request, backend_options={**request.backend_options, "sync": "spin"})
-
-
-def _check_folder(output: Path) -> None:
-    """Refuses an output that could not be written, before the measurement rather than after it."""
-    folder = output.absolute().parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise UsageError(
-            f"{output} can't be written",
-            why=f"{folder} is {'not writable' if folder.is_dir() else 'not a folder'}.",
-            do="Choose another place with -o.",
-        )
-
-
-def default_output(policy: str, backend: str, rate_hz: str) -> Path:
-    """`runs/<UTC>-<policy>-<backend>-<rate>hz.parquet`, with a number appended if two runs start in one second."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", policy).strip("._") or "policy"
-    rate = f"{float(Fraction(rate_hz)):g}"
-    stem = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{safe[:60]}-{backend}-{rate}hz"
-    path = Path("runs") / f"{stem}.parquet"
-    number = 2
-    while path.exists():
-        path = Path("runs") / f"{stem}-{number}.parquet"
-        number += 1
-    return path
 
 
 def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tuple[Run, Path]:
@@ -307,8 +280,3 @@ def measure_deadline(
             stop=stop,
         )
         return measure(plan, on_progress)
-
-
-def with_rate(request: DeadlineRequest, rate_hz: str) -> DeadlineRequest:
-    """The same request at another rate."""
-    return replace(request, rate_hz=rate_hz)

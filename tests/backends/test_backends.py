@@ -214,7 +214,6 @@ def test_what_each_backend_makes_the_worker_import() -> None:
 import json, sys
 from robot_perf import backends
 from robot_perf.policies.observations import open_observations
-from robot_perf.policies.quiet import Redirected
 from robot_perf.backends.check import check_outputs
 from robot_perf.specs import PolicySpec, from_json
 spec = from_json(PolicySpec, json.loads({json.dumps(json.dumps(to_json(spec)))}))

@@ -197,7 +197,7 @@ def test_a_wrong_recording_is_a_reason(shared_dir: Path) -> None:
 
 
 def test_printing_policies_print_only_where_they_are_told(shared_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    from robot_perf.policies.quiet import Redirected
+    from redirected import Redirected
 
     with Redirected() as out:
         runner, observations = load(shared_dir / "policies" / "good" / "t1_mlp_prints.pt")

@@ -16,9 +16,9 @@ from robot_perf.analyze.summary import summarize
 from robot_perf.analyze.verdict import judge
 from robot_perf.errors import RunFileError
 from robot_perf.render.parts.command import rerun_command
-from robot_perf.render.parts.verdict import ROUND_CEILING, ROUND_FLOOR, bound_words
 from robot_perf.render.text import deadline_report, deadline_text, plan_line, verdict_line
 from robot_perf.run.model import Run
+from robot_perf.units import format_bound
 
 
 @pytest.mark.parametrize(
@@ -129,13 +129,13 @@ def test_pinned_fifo_host():
 
 @given(st.floats(1e-12, 1), st.floats(1e-6, 0.5))
 def test_a_printed_bound_never_claims_more_than_was_computed(bound, allowed):
-    assert float(bound_words(bound, allowed, ROUND_CEILING)) >= bound
-    assert float(bound_words(bound, allowed, ROUND_FLOOR)) <= bound
+    assert float(format_bound(bound, allowed, upper=True)) >= bound
+    assert float(format_bound(bound, allowed, upper=False)) <= bound
 
 
 def test_a_bound_never_looks_equal_to_the_rate_that_it_misses():
-    assert float(bound_words(0.00100004, 0.001, ROUND_FLOOR)) > 0.001
-    assert bound_words(0, 0.001, ROUND_FLOOR) == "0"
+    assert float(format_bound(0.00100004, 0.001, upper=False)) > 0.001
+    assert format_bound(0, 0.001, upper=False) == "0"
 
 
 def test_one_line_forms(runs):

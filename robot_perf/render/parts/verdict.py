@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-
 from rich.text import Text
 
 from robot_perf.analyze.types import Check, Verdict
@@ -12,9 +10,9 @@ from robot_perf.render.lines import LABEL, clean, labelled, pad
 from robot_perf.render.parts.command import rerun_command
 from robot_perf.run.model import Run
 from robot_perf.stats.plan import steps_to_pass
-from robot_perf.units import format_count, format_duration, format_ms, format_probability
+from robot_perf.units import format_bound, format_count, format_duration, format_ms, format_probability
 
-__all__ = ["STATUS_STYLE", "assumption", "bound_words", "headline", "missed_words", "verdict_lines", "verdict_pairs"]
+__all__ = ["STATUS_STYLE", "assumption", "headline", "missed_words", "verdict_lines", "verdict_pairs"]
 
 NEXT = "next"  # the label of a command to paste
 # Colour repeats what the word says, and says nothing that the word doesn't.
@@ -58,8 +56,8 @@ def headline(verdict: Verdict) -> str:
     if alone is not None:
         return f"{reason_words(clean(alone.reason))}; {missed_words(verdict)}"
     sure = f"({percent(verdict.confidence)} confidence, {assumption(verdict)})"
-    low = bound_words(verdict.miss_rate_lower, verdict.allowed_miss_rate, ROUND_FLOOR)
-    high = bound_words(verdict.miss_rate_upper, verdict.allowed_miss_rate, ROUND_CEILING)
+    low = format_bound(verdict.miss_rate_lower, verdict.allowed_miss_rate, upper=False)
+    high = format_bound(verdict.miss_rate_upper, verdict.allowed_miss_rate, upper=True)
     deadline = f"{format_ms(verdict.deadline_ns)} ms"
     allowed = format_probability(verdict.allowed_miss_rate)
     if own == "PASS":
@@ -82,19 +80,6 @@ def _own_status(verdict: Verdict) -> str:
     if upper is not None and upper <= verdict.allowed_miss_rate:
         return "PASS"
     return "FAIL" if lower is not None and lower > verdict.allowed_miss_rate else "INCONCLUSIVE"
-
-
-def bound_words(bound: float, allowed: float, rounding: str) -> str:
-    """A bound with three significant digits, rounded away from what it claims: an upper one up, a lower one down.
-
-    More digits where three would make it look equal to the allowed rate that it is not equal to.
-    """
-    exact = Decimal(bound)
-    for digits in range(3, 12):
-        rounded = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), rounding) if exact else exact
-        if bound == allowed or float(rounded) != allowed:
-            break
-    return f"{rounded:f}".rstrip("0").rstrip(".") if rounded else "0"
 
 
 def assumption(verdict: Verdict) -> str:

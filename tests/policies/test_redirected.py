@@ -7,13 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from robot_perf.policies import quiet
-from robot_perf.policies.quiet import Redirected
+import redirected
+from redirected import Redirected
 
 RUN = """
 import os, sys
-from robot_perf.policies.quiet import Redirected
+from redirected import Redirected
 sys.stdout.write("before ")            # buffered, belongs to us
 with Redirected({target}) as out:
     print("from python")
@@ -32,7 +31,7 @@ def test_stdout_stays_ours(tmp_path: Path, target: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN.format(target=target)],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(root)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(root), str(root / "tests" / "helpers")))},
         capture_output=True,
         text=True,
         check=True,
@@ -61,7 +60,7 @@ def test_bytes_are_counted_when_they_are_written(capfd: pytest.CaptureFixture[st
 def test_a_capture_is_bounded_and_still_counts(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(quiet, "LARGEST_CAPTURE", 1000)
+    monkeypatch.setattr(redirected, "LARGEST_CAPTURE", 1000)
     with Redirected() as out:
         for _ in range(100):
             print("y" * 99)

@@ -1,0 +1,37 @@
+"""Where a Run goes: its default name, and whether it can be written there."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from fractions import Fraction
+from pathlib import Path
+
+from robot_perf.errors import UsageError
+
+
+def check_folder(output: Path) -> None:
+    """Refuses an output that could not be written, before the measurement rather than after it."""
+    folder = output.absolute().parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise UsageError(
+            f"{output} can't be written",
+            why=f"{folder} is {'not writable' if folder.is_dir() else 'not a folder'}.",
+            do="Choose another place with -o.",
+        )
+
+
+def default_output(policy: str, backend: str, rate_hz: str) -> Path:
+    """`runs/<UTC>-<policy>-<backend>-<rate>hz.parquet`, with a number appended if two runs start in one second."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", policy).strip("._") or "policy"
+    rate = f"{float(Fraction(rate_hz)):g}"
+    stem = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{safe[:60]}-{backend}-{rate}hz"
+    path = Path("runs") / f"{stem}.parquet"
+    number = 2
+    while path.exists():
+        path = Path("runs") / f"{stem}-{number}.parquet"
+        number += 1
+    return path
