@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import signal
 import time
 
@@ -119,14 +120,16 @@ def test_nan_never_leaves_the_node(start, driver, tmp_path):
 def test_a_policy_that_hangs_is_left_behind_and_its_steps_saved(start, driver, tmp_path):
     node = start("policy_node", policy="odd_policies:hangs", observations="random", **FAST)
     node.wait_for("configured:")
-    driver.until(lambda: driver.report().get("hung_in_step") == 100, what="the hang")
+    # The 101st call: release 100, or a later one where a busy machine made the loop skip some.
+    hung = driver.until(lambda: driver.report().get("hung_in_step"), what="the hang")
+    assert 100 <= hung < 200
     assert not driver.change("deactivate")
     assert driver.state() == "unconfigured"
     assert "the policy hangs" in node.log
     driver.until(lambda: runs(tmp_path), what="a Run")
     run = runs(tmp_path)[0]
     assert len(run.measured["step"]) == 100
-    assert run.conditions["state"] == "the policy did not return from its step after 100 of 200 releases"
+    assert re.fullmatch(r"the policy did not return from its step after 1\d\d of 200 releases", run.conditions["state"])
     assert judge(run).unfinished == 1
     node.end()
 
