@@ -81,8 +81,8 @@ class PhasedRunner(Protocol):
     """A device runner that can be taken apart: `enqueue` is `prepare` then `launch`, `finish` is `wait` then `collect`.
 
     `measure.step` stamps between these calls in a pass of its own, after the measured window: the marks on the device cost a
-    few µs, which the window shall not carry. Further, optional attributes of a device runner: `rehearse()` and `touch()` for
-    keep-warm, `poison()` for the truth gate, `examine()` for facts that are looked up when nothing is measured any more.
+    few µs, which the window shall not carry. Further, optional attributes of a device runner: `rehearse_on(observation)` and `touch()`
+    for keep-warm, `poison()` for the truth gate, `examine()` for facts that are looked up when nothing is measured any more.
     """
 
     def prepare(self, observation: Arrays) -> None:

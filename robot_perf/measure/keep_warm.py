@@ -1,14 +1,15 @@
 """What the loop may do in the idle time before a release so that the policy call is not cold, and what that costs it.
 
-A call after 20 idle ms finds the processor's and the GPU's caches, TLBs and power states cold: an MLP graph took 31 µs back to
-back and 243 µs at 50 Hz on one H200. The cures act at release - lead and never touch what the policy computes. Their price, CPU
-share and watts, is measured with them (docs/decisions/0008-keep-warm.md).
+A call after 20 idle ms finds the processor's caches and TLBs cold for everything that a step needs: Python, the runtime, the
+driver. An MLP graph took 36 µs back to back and 290 at 50 Hz in a hand-written loop on one H200, and 265 of those until its
+launch had returned. The cures act at release - lead and never touch what the policy computes. Their price, CPU share and watts,
+is measured with them (docs/decisions/0008-keep-warm.md).
 
     none             sleep to the release
     spin:US          busy-wait the last US µs (`spin:period`: all of it): the processor stays awake
-    tiny-kernel:US   one empty kernel US µs before the release: wakes driver, channel and GPU front end
+    tiny-kernel:US   one empty kernel US µs before the release: warms the driver's launch and the GPU's front end
     touch:US         reads the policy's weights into the GPU's cache
-    rehearse:US      the whole step once, waited for, its result thrown away, its state put back
+    rehearse:US      the whole step once through the step's own calls, its result thrown away, its state put back
     rehearse-loop:US the whole step again and again until the release
     rehearse-every:US the whole step every US µs through the idle time: the loop never idles for longer
     spin-sync        waits for the device by polling; belongs to the backend (its option `sync`), not to the loop
@@ -46,8 +47,9 @@ ALL = (
     "touch:300",
     "rehearse:300",
     "rehearse:300+spin",
+    "rehearse-loop:600",
     "rehearse-loop:1000",
-    "rehearse-every:2000",
+    "rehearse-loop:period",
     "rehearse-every:1000",
     "spin-sync",
     "rehearse:300+spin+spin-sync",
@@ -227,10 +229,7 @@ def _action(action: str, runner: Runner, observations: Observed) -> Callable[[],
 
 
 def _rehearsal(runner: Runner, observations: Observed) -> Callable[[], Any]:
-    """The runner's own rehearsal, which leaves the state alone; or a plain step, for a policy that remembers nothing."""
-    own: Callable[[], Any] | None = getattr(runner, "rehearse", None)
-    if own is not None:
-        return own
+    """The runner's own rehearsal, which puts the state back; or a plain step, for a policy that remembers nothing."""
     at = observations.reader()
     on: Callable[[Arrays], None] | None = getattr(runner, "rehearse_on", None)
     if on is not None:

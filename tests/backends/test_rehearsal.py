@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from robot_perf import backends, policies
+from robot_perf.backends.gpu.runner import QueuedRunner
+from robot_perf.errors import UsageError
 from robot_perf.policies.observations import open_observations
+from robot_perf.specs import PolicySpec
 
 
 def answers(runner, observations, rehearse) -> list[np.ndarray]:
@@ -33,6 +38,53 @@ def test_rehearsals_between_steps_change_nothing(policy, backend):
     assert all(np.array_equal(a, b) for a, b in zip(plain, rehearsed, strict=True))
     if policy != "mlp":
         assert not all(np.array_equal(plain[0], other) for other in plain[1:])
+
+
+class Counting:
+    """A device's work without a device: the answer counts the launches that the state remembers."""
+
+    def __init__(self, carries: bool) -> None:
+        self.staged, self.answers = [np.zeros(1)], [np.zeros(1)]
+        self.count = self.aside = 0.0
+        self.calls: list[str] = []
+        self.keep = self._keep if carries else None
+
+    def _keep(self) -> None:
+        self.calls.append("keep")
+        self.aside = self.count
+
+    def put_back(self) -> None:
+        self.calls.append("put back")
+        self.count = self.aside
+
+    def launch(self) -> None:
+        self.calls.append("launch")
+        self.count += 1
+        self.answers[0][0] = 10 * self.staged[0][0] + self.count
+
+    def wait(self) -> None:
+        self.calls.append("wait")
+
+    def busy(self) -> bool:
+        return False
+
+    def device_ns(self) -> int:
+        return -1
+
+    def phases_ns(self) -> tuple[int, int, int]:
+        return 0, 0, 0
+
+
+@pytest.mark.parametrize("carries", [True, False])
+def test_a_queued_rehearsal_is_a_step_whose_state_and_answers_are_put_back(carries):
+    work = Counting(carries)
+    runner = QueuedRunner(PolicySpec("counting", "builtin"), work)
+    outputs = runner.step([np.ones(1)])
+    work.calls.clear()
+    runner.rehearse_on([np.full(1, 7.0)])
+    assert outputs[0][0] == 11.0
+    assert work.calls == (["keep", "launch", "wait", "put back"] if carries else ["launch", "wait"])
+    assert runner.step([np.ones(1)])[0][0] == (12.0 if carries else 13.0)
 
 
 def test_a_nudge_without_cuda_python_says_how_to_get_it(monkeypatch):
@@ -68,17 +120,74 @@ def test_an_empty_kernel_runs_beside_a_policy():
     assert float((x + 1).sum()) == 8.0
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("policy", ["mlp", "lstm"])
-def test_a_device_rehearsal_leaves_the_state_alone(policy):
+def gpu_runner(backend, policy, options):
+    """A runner on the GPU, or a skip with the reason."""
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA GPU here")
-    runner = backends.load("cuda_graph", policies.describe(policy), {"device": "cuda:0"})
+    if reason := backends.backend_module(backend).unavailable():
+        pytest.skip(reason)
+    return backends.load(backend, policies.describe(policy), {"device": "cuda:0", **options})
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("policy", ["mlp", "lstm", "gru"])
+@pytest.mark.parametrize("backend", ["eager", "cuda_graph", "tensorrt"])
+@pytest.mark.parametrize("buffers", ["copy", "mapped"])
+def test_a_device_rehearsal_puts_state_and_answers_back(policy, backend, buffers):
+    runner = gpu_runner(backend, policy, {"buffers": buffers})
+    observations = open_observations(runner.spec)
+    held = []
+
+    def rehearse():
+        before = [np.array(a) for a in held]
+        for _ in range(2):
+            runner.rehearse_on(observations.at(500))
+        assert all(np.array_equal(a, b) for a, b in zip(before, held, strict=True))
+
+    def run(rehearsal):
+        runner.reset()
+        found = []
+        for k in range(30):
+            rehearsal()
+            outputs = runner.step(observations.at(k))
+            held[:] = outputs
+            found.append(np.array(outputs[runner.spec.action]))
+        return found
+
+    try:
+        plain, rehearsed = run(lambda: None), run(rehearse)
+    finally:
+        held.clear()
+        runner.close()
+    assert all(np.array_equal(a, b) for a, b in zip(plain, rehearsed, strict=True))
+    if policy != "mlp":
+        assert not all(np.array_equal(plain[0], other) for other in plain[1:])
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("backend", ["eager", "compile", "cuda_graph"])
+@pytest.mark.parametrize("factory", ["AssignedBuffer", "WrittenBuffer", "Plain"])
+def test_a_rehearsal_puts_module_buffers_back(backend, factory, monkeypatch):
+    """State in a buffer that the call replaces, and in one that it writes: both are found and put back."""
+    monkeypatch.chdir(Path(__file__).resolve().parents[1] / "helpers")
+    runner = gpu_runner(backend, f"cuda_policies:{factory}", {})
     observations = open_observations(runner.spec)
     try:
         plain = answers(runner, observations, lambda: None)
-        rehearsed = answers(runner, observations, runner.rehearse)
+        rehearsed = answers(runner, observations, lambda: runner.rehearse_on(observations.at(500)))
     finally:
         runner.close()
     assert all(np.array_equal(a, b) for a, b in zip(plain, rehearsed, strict=True))
+
+
+@pytest.mark.gpu
+def test_state_that_hides_in_an_object_is_not_rehearsed(monkeypatch):
+    monkeypatch.chdir(Path(__file__).resolve().parents[1] / "helpers")
+    runner = gpu_runner("eager", "cuda_policies:HiddenState", {})
+    try:
+        with pytest.raises(UsageError, match="can't be rehearsed"):
+            runner.rehearse_on(open_observations(runner.spec).at(0))
+    finally:
+        runner.close()

@@ -32,7 +32,7 @@ class Runner(ScriptedRunner):
         self.spec = PolicySpec("fake", "builtin", state=state)
         self.took = 40 * US
 
-    def rehearse(self) -> None:
+    def rehearse_on(self, observation) -> None:
         self.rehearsed_at.append(self._clock.time_ns)
         self._clock.time_ns += self.took
 

@@ -37,6 +37,7 @@ class Buffers:
         self._uploads: list[Copy] = []
         self._downloads: list[Copy] = []
         self._own_outputs: list[tuple[int, int]] = []
+        self._aside: list[Copy] = []
         try:
             self._allocate(policy, options.mapped)
         except Exception:
@@ -108,6 +109,23 @@ class Buffers:
         (error,) = self._cu.cudaMemcpyAsync(target, source, size, kind, stream.handle)
         if error:
             check("cudaMemcpyAsync", (error,))
+
+    @property
+    def carries(self) -> bool:
+        """True when outputs feed inputs."""
+        return any(size for _, _, size in self._carried)
+
+    def keep(self, stream: Stream) -> None:
+        """Queues a copy of the carried values aside, into memory that is made once."""
+        if not self._aside:
+            self._aside = [(self._memory.device(size), target, size) for target, _, size in self._carried if size]
+        for place, target, size in self._aside:
+            self._copy(place, target, size, self._on_device, stream)
+
+    def put_back(self, stream: Stream) -> None:
+        """Queues the kept values back."""
+        for place, target, size in self._aside:
+            self._copy(target, place, size, self._on_device, stream)
 
     def restart(self) -> None:
         """Carried state at its start, complete on return."""

@@ -125,7 +125,7 @@ def _warm_up(policy: PolicySpec, work: StreamWork, settled: DeviceOptions) -> No
         return
     try:
         for _ in range(WARM_UPS):
-            work.rehearse()
+            work.run_policy()
     except RuntimeError as error:
         if faults.is_out_of_memory(error):
             raise faults.out_of_memory(policy.name, error) from error

@@ -34,8 +34,13 @@ class Work(Protocol):
         """Device time of the last marked step: host to device, policy, device to host. 0 for a phase that does not exist."""
         ...
 
-    def rehearse(self) -> None:
-        """The step's work on the last observation, waited for; its answers and its state are thrown away."""
+    @property
+    def keep(self) -> Callable[[], None] | None:
+        """Queues a copy of the state aside; None where a step leaves nothing behind."""
+        ...
+
+    def put_back(self) -> None:
+        """The state as `keep` found it, complete on return."""
         ...
 
     def poison(self) -> None:
@@ -74,7 +79,8 @@ class Work(Protocol):
 class QueuedRunner:
     """`Runner`, `DeviceRunner` and `PhasedRunner` of `backends.protocol` over a `Work`.
 
-    The arrays that `finish` returns are the pinned ones: valid until the next call, and no copy is made of them.
+    The arrays that `finish` returns are the pinned ones: valid until the next call, and no copy is made of them. A rehearsal
+    overwrites them while it runs and puts them back.
     """
 
     def __init__(self, policy: PolicySpec, work: Work) -> None:
@@ -86,7 +92,7 @@ class QueuedRunner:
         self.wait: Callable[[], None] = work.wait
         self.pending: Callable[[], bool] = work.busy
         self.device_ns: Callable[[], int] = work.device_ns
-        self.rehearse: Callable[[], None] = work.rehearse
+        self._kept = [array.copy() for array in self._answers]
         self.phases_ns = work.phases_ns
         touch = getattr(work, "touch", None)
         if touch is not None:
@@ -126,6 +132,23 @@ class QueuedRunner:
         self.launch()
         self.wait()
         return self._answers
+
+    def rehearse_on(self, observation: Arrays) -> None:
+        """A whole step for keep-warm, through the very calls of a step; the state and the last answers are as before.
+
+        The same calls, graph and buffers on purpose: what is cold after an idle period is the host's path to the device.
+        """
+        keep, work = self.work.keep, self.work
+        for kept, answer in zip(self._kept, self._answers):  # noqa: B905 - made from each other
+            kept[...] = answer
+        if keep is not None:
+            keep()
+        self.enqueue(observation)
+        self.finish()
+        if keep is not None:
+            work.put_back()
+        for kept, answer in zip(self._kept, self._answers):  # noqa: B905 - made from each other
+            answer[...] = kept
 
     def poison(self) -> None:
         """Overwrites every place an answer could be left over in: a step that writes nothing is then seen."""

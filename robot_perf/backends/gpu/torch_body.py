@@ -49,7 +49,8 @@ class Body:
         self.results: list[Any] = []
         self._checked = False
         self._static = self.buffers()
-        self._moving: list[str] | None = None  # buffers that a call changes; known after the first rehearsal
+        self._moving: list[str] = []  # buffers that a call changes, once `find_state` has looked
+        self._aside: list[tuple[str, Any, Any]] = []  # buffer's name or "", tensor, its kept value
         self.restart()
 
     def _allocate(self) -> None:
@@ -133,28 +134,42 @@ class Body:
             static.copy_(current)
             assign(self.module, name, static)
 
-    def rehearse(self) -> None:
-        """The policy's call alone: buffers that it moves are put back, its results are dropped, carried state is not fed back."""
+    def find_state(self) -> bool:
+        """Finds out what a call changes, by one call; True when there is any state to keep. Raises UsageError where it can't be."""
         if self.policy.state_note.find("kept in the object") >= 0:
             raise UsageError(
                 f"{self.policy.name} can't be rehearsed", why="Its state is kept in an object, which a rehearsal would move.",
                 do="Use tiny-kernel or spin.",
             )  # fmt: skip
-        kept, buffers = self.results, self.buffers()
-        names = list(buffers) if self._moving is None else self._moving
-        before = [(name, buffers[name], buffers[name].clone()) for name in names]
+        kept = self.results
+        self._moving = list(self.buffers())
+        self.keep()
         self.compute()
         after = self.buffers()
-        if self._moving is None:
-            self._moving = [
-                n for n, t, v in before if after[n].data_ptr() != t.data_ptr() or not self.torch.equal(t, v)
-            ]
-        for name, tensor, value in before:
-            if name in self._moving:
-                tensor.copy_(value)
-                if after[name].data_ptr() != tensor.data_ptr():
-                    assign(self.module, name, tensor)
-        self.results = kept
+        moving = [n for n, t, v in self._aside if n and (after[n] is not t or not self.torch.equal(t, v))]
+        self.put_back()
+        self._moving, self._aside, self.results = moving, [], kept
+        return bool(moving or self._carried)
+
+    def keep(self) -> None:
+        """Copies the state aside, into tensors that are made once. `find_state` comes first."""
+        if not self._aside:
+            buffers = self.buffers()
+            named = [("", place) for place, _ in self._carried] + [(n, buffers[n]) for n in self._moving]
+            self._aside = [(name, tensor, self.torch.empty_like(tensor)) for name, tensor in named]
+        elif self._moving:
+            buffers = self.buffers()  # a call may have put another tensor there
+            self._aside = [(n, buffers[n] if n else t, v) for n, t, v in self._aside]
+        for _, tensor, value in self._aside:
+            value.copy_(tensor)
+
+    def put_back(self) -> None:
+        """The state as `keep` found it, in the tensors that held it then."""
+        now = self.buffers() if self._moving else {}
+        for name, tensor, value in self._aside:
+            tensor.copy_(value)
+            if name and now[name] is not tensor:
+                assign(self.module, name, tensor)
 
     def restart(self) -> None:
         """Carried state at its start."""

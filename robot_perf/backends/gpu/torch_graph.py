@@ -38,6 +38,9 @@ class GraphSteps:
         self._marks = self._events() if body.options.marks else []
         self._graphs: dict[str, Any] = {}
         self._results: dict[str, list[Any]] = {}  # a graph's own result tensors
+        self._looked = False
+        self._keep: Callable[[], None] | None = None
+        self._put_back: Callable[[], None] = _nothing
         self.nodes: Mapping[str, int] | None = None
         begin = time.monotonic_ns()
         self._warm_up()
@@ -68,8 +71,8 @@ class GraphSteps:
         body, marks, stream = self.body, self._marks, self._stream
         phases, whole = kind == "phases", kind in ("phases", "whole")
         with self._torch.no_grad():
-            if kind == "rehearsal":
-                body.rehearse()
+            if kind in ("keep", "put back"):
+                body.keep() if kind == "keep" else body.put_back()
                 return
             if whole:
                 marks[0].record(stream)
@@ -93,9 +96,6 @@ class GraphSteps:
 
     def _capture(self, kind: str) -> Any:
         torch, name = self._torch, self.body.policy.name
-        if kind == "rehearsal":
-            self._eager(kind)  # finds out which buffers move, which a capture can't ask
-            self.wait()
         try:
             graph = torch.cuda.CUDAGraph(keep_graph=True)  # torch 2.8; it lets the nodes be counted
         except TypeError:
@@ -159,9 +159,23 @@ class GraphSteps:
         a, b, c, d = self._marks
         return between(a, b), between(b, c), between(c, d)
 
-    def rehearse(self) -> None:
-        """Replays the policy alone on the last observation; its state and answers stay as they are."""
-        self._prepared("rehearsal")()
+    @property
+    def keep(self) -> Callable[[], None] | None:
+        """Queues the copy of the state aside, as a graph; looks once whether there is any."""
+        if not self._looked:
+            self._looked = True
+            with self._torch.no_grad():
+                found = self.body.find_state()
+                self.body.settle()  # that one call was no replay
+            if found:
+                self._eager("keep")  # allocates
+                self._keep, self._put_back = self._prepared("keep"), self._prepared("put back")
+            self.wait()
+        return self._keep
+
+    def put_back(self) -> None:
+        """The kept state, in the buffers that the graph reads."""
+        self._put_back()
         self.wait()
 
     def touch(self) -> None:
@@ -231,6 +245,10 @@ class GraphSteps:
         self._graphs.clear()
         self._results.clear()
         self.body.close()
+
+
+def _nothing() -> None:
+    return None
 
 
 def _nodes(graph: Any) -> tuple[Mapping[str, int] | None, str]:

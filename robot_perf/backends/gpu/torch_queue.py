@@ -64,6 +64,7 @@ class QueuedSteps:
         self._plain: Callable[[], None] = self._launch_marked if body.options.marks else self._launch
         self.launch = self._plain
         self._timed = body.options.marks
+        self._has_state: bool | None = None  # not looked yet
 
     def _launch(self) -> None:
         body = self.body
@@ -109,13 +110,23 @@ class QueuedSteps:
         a, b, c, d = self._marks
         return between(a, b), between(b, c), between(c, d)
 
-    def rehearse(self) -> None:
-        """Computes on the last observation and waits; buffers that it moves are put back, results are dropped."""
-        body = self.body
+    @property
+    def keep(self) -> Callable[[], None] | None:
+        """Queues the copy of the state aside; looks once whether there is any."""
+        if self._has_state is None:
+            with self._no_grad():
+                self._has_state = self.body.find_state()
+            self.wait()
+        return self._kept if self._has_state else None
+
+    def _kept(self) -> None:
         with self._no_grad():
-            if self._before is not None:
-                self._before()
-            body.rehearse()
+            self.body.keep()
+
+    def put_back(self) -> None:
+        """The kept state, complete."""
+        with self._no_grad():
+            self.body.put_back()
         self.wait()
 
     def touch(self) -> None:

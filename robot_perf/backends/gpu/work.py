@@ -61,8 +61,7 @@ class StreamWork:
     def _capture(self, kind: str) -> Graph:
         for _ in range(self._warm_ups):
             # The first calls allocate and choose kernels, which a capture can't hold.
-            self._queue("rehearsal", captured=False)
-            self._stream.wait()
+            self.run_policy()
         try:
             graph = Graph(self._stream, lambda: self._queue(kind, captured=True))
         except (CudaError, RuntimeError) as error:
@@ -73,7 +72,7 @@ class StreamWork:
     def _queue(self, kind: str, *, captured: bool) -> None:
         stream, buffers, marks = self._stream, self._buffers, self._marks
         phases, whole = kind == "phases", kind in ("phases", "whole")
-        if kind == "rehearsal":
+        if kind == "policy":
             self._enqueue()
             return
         if whole:
@@ -103,9 +102,22 @@ class StreamWork:
         marks = self._marks
         return marks.between(0, 1), marks.between(1, 2), marks.between(2, 3)
 
-    def rehearse(self) -> None:
-        """The policy alone on what the buffers hold; state outputs are not fed back."""
-        self._prepared("rehearsal")()
+    @property
+    def keep(self) -> Callable[[], None] | None:
+        """Queues the copy of carried state aside; None where nothing is carried."""
+        return self._keep if self._buffers.carries else None
+
+    def _keep(self) -> None:
+        self._buffers.keep(self._stream)
+
+    def put_back(self) -> None:
+        """The kept state, complete."""
+        self._buffers.put_back(self._stream)
+        self.wait()
+
+    def run_policy(self) -> None:
+        """The policy alone on what the buffers hold, waited for; state outputs are not fed back."""
+        self._queue("policy", captured=False)
         self.wait()
 
     def poison(self) -> None:
