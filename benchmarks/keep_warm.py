@@ -8,7 +8,8 @@ order of its own (seeded). Beside them: one suspect made worse on purpose (flush
 and each part of the graph alone, spaced and back to back.
 
 Prints the median wall time of a step (observation on the host to action on the host), how much of it passed until the launch
-returned, the device's own share by CUDA events in a pass of its own, processor time and mean power, with its conditions.
+returned, the device's own share by CUDA events in a pass of its own (behind a gate, so that a slow host is not counted as the
+device), processor time and mean power, with its conditions.
 """
 
 from __future__ import annotations
@@ -60,12 +61,12 @@ def paced(actor: Actor, variant: Variant, period: int, steps: int, power: Power,
     }
 
 
-def tight(actor: Actor, spoil, steps: int, *, device: bool = False, graph=None) -> list[float]:
+def tight(actor: Actor, spoil, steps: int, measure) -> list:
     """Back to back, with one suspect made worse before each step, outside the timed part."""
     values = []
     for k in range(steps + 20):
         spoil()
-        values.append(actor.device_us(k, graph) if device else actor.step(k, actor.wait_default, graph)[0])
+        values.append(measure(k))
     return values[20:]
 
 
@@ -85,10 +86,19 @@ def suspects(actor: Actor) -> dict:
     found = {}
     for name, spoil in spoilers.items():
         count = 2000 if name == "nothing" else 60
-        wall = statistics.median(tight(actor, spoil, count))
-        device = statistics.median(tight(actor, spoil, count, device=True))
-        found[name] = {"wall_us": wall, "device_us": device, "n": count}
-        print(f"tight, {name:<28} wall {wall:7.1f} µs  device {device:7.1f} µs")
+        steps = tight(actor, spoil, count, lambda k: actor.step(k, actor.wait_default))
+        wall, queued, filled = (statistics.median(column) for column in zip(*steps, strict=True))
+        device = statistics.median(tight(actor, spoil, min(count, 300), actor.device_us))
+        found[name] = {
+            "wall_us": wall,
+            "until_queued_us": queued,
+            "until_filled_us": filled,
+            "device_us": device,
+            "n": count,
+        }
+        print(
+            f"tight, {name:<28} wall {wall:7.1f} µs  until queued {queued:6.1f} (filled {filled:4.1f})  device {device:7.1f}"
+        )
     return found
 
 
@@ -97,19 +107,24 @@ def parts(actor: Actor, period: int, steps: int) -> dict:
     sleep, found = sleeper(), {}
     for name, graph in {**actor.parts, "the whole graph": actor.graph}.items():
         row: dict = {"n": steps}
-        for device in (False, True):
+        measures = {
+            "wall_us": lambda k, graph=graph: actor.step(k, actor.wait_default, graph)[0],
+            "device_us": lambda k, graph=graph: actor.device_us(k, graph),
+            "events_us": lambda k, graph=graph: actor.device_us(k, graph, gated=False),
+        }
+        for what, measure in measures.items():
             values, release = [], time.monotonic_ns() + period
             for k in range(steps + 4):
                 sleep(release)
-                values.append(actor.device_us(k, graph) if device else actor.step(k, actor.wait_default, graph)[0])
+                values.append(measure(k))
                 release += period
-            what = "device_us" if device else "wall_us"
             row[f"spaced_{what}"] = statistics.median(values[4:])
-            row[f"tight_{what}"] = statistics.median(tight(actor, lambda: None, 500, device=device, graph=graph))
+            row[f"tight_{what}"] = statistics.median([measure(k) for k in range(220)][20:])
         found[name] = row
         print(
             f"alone, {name:<24} wall {row['spaced_wall_us']:6.1f} spaced, {row['tight_wall_us']:5.1f} tight"
             f"   device {row['spaced_device_us']:6.1f} spaced, {row['tight_device_us']:5.1f} tight"
+            f"   between events, host included {row['spaced_events_us']:6.1f} spaced, {row['tight_events_us']:5.1f} tight"
         )
     return found
 

@@ -76,9 +76,15 @@ class Actor:
         _ = float(self.view_out[0, 0])
         return (now() - began) / NS_PER_US, (queued - began) / NS_PER_US, (filled - began) / NS_PER_US
 
-    def device_us(self, k: int, graph=None) -> float:
-        """One step, between two events on the stream."""
+    def device_us(self, k: int, graph=None, *, gated: bool = True) -> float:
+        """One step between two events on the stream.
+
+        A host that queues slowly leaves the device waiting between the first event and the graph, and the events count that.
+        `gated`: a kernel of one thread holds the stream for 1 ms, until event, graph and event are all queued behind it.
+        """
         with self.torch.cuda.stream(self.stream):
+            if gated:
+                self.torch.cuda._sleep(int(1e-3 * self.sm_hz))
             self.begin.record()
             np.copyto(self.view_in, self.observations[k % 256])
             (graph or self.graph).replay()
@@ -96,6 +102,10 @@ class Actor:
         with self.torch.cuda.stream(self.stream):
             self.graph.replay()
         self.stream.synchronize()
+
+    def whole_step(self) -> None:
+        """A step through the very calls of a step, for a rehearsal: observation, launch, wait, action."""
+        self.step(0, self.wait_default)
 
     def rehearse_kernels(self) -> None:
         """The network's kernels without the copies, waited for."""

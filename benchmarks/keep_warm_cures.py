@@ -101,9 +101,10 @@ def variants(actor: Actor, period_us: float) -> dict[str, Variant]:
 
         return Variant(before, wait)
 
-    def again_and_again(lead_us: float, act: Callable[[], None]) -> Variant:
+    def again_and_again(lead_us: float, act: Callable[[], object], first: Callable[[], None] = lambda: None) -> Variant:
         def before(release: int) -> None:
             sleep(release - int(lead_us * 1000))
+            first()
             begin, took = time.monotonic_ns(), 0
             while begin + 2 * took < release:
                 act()
@@ -115,10 +116,6 @@ def variants(actor: Actor, period_us: float) -> dict[str, Variant]:
 
     def occupied(lead_us: float) -> Callable[[], None]:
         return lambda: actor.occupy(lead_us + 100)  # past the release: the step meets a GPU that is not idle
-
-    def occupied_and_rehearsed() -> None:
-        actor.occupy(500)
-        actor.rehearse()
 
     found = {
         "sleep": Variant(slept, wait),
@@ -137,17 +134,18 @@ def variants(actor: Actor, period_us: float) -> dict[str, Variant]:
         "tiny kernel every 1 ms": every(actor.nudge, 1000),
         "touch the weights 300 µs before": at(300, actor.touch),
         "rehearse the kernels 300 µs before": at(300, actor.rehearse_kernels),
-        "rehearse 1000 µs before": at(1000, actor.rehearse),
-        "rehearse 300 µs before": at(300, actor.rehearse),
-        "rehearse 150 µs before": at(150, actor.rehearse),
-        "rehearse 300 µs before, then spin": at(300, actor.rehearse, spin),
-        "rehearse 400 µs before, GPU occupied": at(400, occupied_and_rehearsed),
-        "rehearse 400 µs before, GPU occupied, then spin": at(400, occupied_and_rehearsed, spin),
-        "rehearse again and again from 600 µs before": again_and_again(600, actor.rehearse),
-        "rehearse every 1 ms": every(actor.rehearse, 1000),
-        "rehearse every 2 ms": every(actor.rehearse, 2000),
-        "rehearse every 5 ms": every(actor.rehearse, 5000),
-        "rehearse without a pause": again_and_again(period_us, actor.rehearse),
+        "replay the graph 300 µs before": at(300, actor.rehearse),
+        "replay the graph again and again from 600 µs before": again_and_again(600, actor.rehearse),
+        "whole step 1000 µs before": at(1000, actor.whole_step),
+        "whole step 300 µs before": at(300, actor.whole_step),
+        "whole step 300 µs before, then spin": at(300, actor.whole_step, spin),
+        "whole step again and again from 300 µs before": again_and_again(300, actor.whole_step),
+        "whole step again and again from 600 µs before": again_and_again(600, actor.whole_step),
+        "whole step again and again from 1000 µs before": again_and_again(1000, actor.whole_step),
+        "whole step from 600 µs before, GPU occupied": again_and_again(600, actor.whole_step, occupied(600)),
+        "whole step every 1 ms": every(actor.whole_step, 1000),
+        "whole step every 5 ms": every(actor.whole_step, 5000),
+        "whole step without a pause": again_and_again(period_us, actor.whole_step),
     }
     if not os.access("/dev/cpu_dma_latency", os.W_OK):
         print("/dev/cpu_dma_latency can't be written: 'no deep idle state' is left out")
