@@ -3,8 +3,8 @@
     python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt] [--policy mlp] [--rates tight,200,50] [--blocks 6] [--steps 300]
                                             [-o FILE.json]
 
-`minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with both copies in it, a wait
-for the stream, the action in pinned memory; two clock readings around it and nothing else. `robot-perf` is the product's own
+`minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with the copies in it (every
+output comes to the host, as in the product), a wait for the stream; two clock readings around it and nothing else. `robot-perf` is the product's own
 step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
 is ABBA; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop.
 """
@@ -42,8 +42,8 @@ def minimal_torch(spec, observations) -> Step:
     net = build(spec.builtin, spec.seed).cuda()
     host_in = [torch.zeros(t.shape).pin_memory() for t in spec.inputs]
     dev_in = [torch.zeros(t.shape, device="cuda") for t in spec.inputs]
-    host_out = torch.zeros(spec.outputs[spec.action].shape).pin_memory()
-    view, answer = host_in[0].numpy(), host_out.numpy()
+    host_out = [torch.zeros(t.shape).pin_memory() for t in spec.outputs]
+    view, answer = host_in[0].numpy(), host_out[spec.action].numpy()
     stream = torch.cuda.Stream()
 
     def body() -> None:
@@ -51,7 +51,8 @@ def minimal_torch(spec, observations) -> Step:
         outputs = net(*dev_in)
         for pair in spec.state:
             dev_in[pair.target].copy_(outputs[pair.source])
-        host_out.copy_(outputs[spec.action], non_blocking=True)
+        for place, output in zip(host_out, outputs, strict=True):
+            place.copy_(output, non_blocking=True)
 
     with torch.no_grad(), torch.cuda.stream(stream):
         for _ in range(5):
@@ -117,8 +118,9 @@ def minimal_tensorrt(spec, observations, plan: bytes) -> Step:
         for pair in spec.state:
             source, target = place[spec.outputs[pair.source].name], place[spec.inputs[pair.target].name]
             ok(cu.cudaMemcpyAsync(target[2], source[2], source[1].nbytes, between, stream))
-        host, view, device = place[action]
-        ok(cu.cudaMemcpyAsync(host, device, view.nbytes, to_host, stream))
+        for output in spec.outputs:
+            host, view, device = place[output.name]
+            ok(cu.cudaMemcpyAsync(host, device, view.nbytes, to_host, stream))
 
     for _ in range(5):
         body()
