@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "launch": ("robot_perf.cli.launch", "Launch overhead, busy fraction and concurrency as arithmetic."),
     "profile": ("robot_perf.cli.profile", "Trace a policy at its rate, or print the nsys and ncu lines for it."),
     "diagnose": ("robot_perf.cli.diagnose", "Name what makes steps slow, with evidence, from a profile or a Run."),
+    "utilisation": ("robot_perf.cli.utilisation", "How busy the GPU is at the control rate, and why it is not busier."),
     "kernels": ("robot_perf.cli.kernels", "Benchmarks of the kernels that robot-perf ships."),
     "doctor": ("robot_perf.cli.doctor", "What on this machine hurts latency, and the command that mends it."),
     "watch": ("robot_perf.cli.watch", "Follow a measurement that is running."),
