@@ -29,6 +29,9 @@ class HostUse:
     def sample(self) -> dict[str, Any]:
         """Cumulative: `throttled_ns`, `throttled_periods`, `run_ns`, `wait_ns`, `steal_ticks`, `all_ticks`; now: `cpu_hz`, `cpu_max_hz`."""
         found: dict[str, Any] = {"at_ns": time.monotonic_ns(), "pid": self._pid}
+        if self._pid is not None and not (self._root / f"proc/{self._pid}").exists():
+            found["pid"] = None  # it ended: what is said of it stays what was read before
+            return found
         for read in (self._ticks, self._throttled, self._queue, self._clock):
             try:
                 found |= read()

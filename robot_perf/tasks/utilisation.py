@@ -49,13 +49,11 @@ def run_utilisation(
     """Measures with the sampler beside it, saves the Run, then traces a second, short pass. Raises RobotPerfError."""
     check_every(every_s)
     device = str(prepared.request.backend_options.get("device", "cpu"))
-    pids: list[int] = []
     with UseSampler(device, every_s) as sampler:
 
         def look(stepmap: Any) -> None:
             if stepmap[Word.PHASE] == Phase.RUNNING:
                 sampler.follow(stepmap[Word.WORKER_PID])
-                pids[:] = [stepmap[Word.WORKER_PID]]
             if on_progress is not None:
                 on_progress(stepmap)
 
@@ -64,7 +62,7 @@ def run_utilisation(
     run = with_conditions(run, {"utilisation": kept})
     path = keep(run, prepared.output, force=prepared.request.force)
     diagnosis, reason = traced(prepared, trace_steps)
-    return of_run(run, path, diagnosis, reason, tuple(pids))
+    return of_run(run, path, diagnosis, reason)
 
 
 def traced(prepared: Prepared, steps: int) -> tuple[Diagnosis | None, str]:
@@ -87,7 +85,7 @@ def traced(prepared: Prepared, steps: int) -> tuple[Diagnosis | None, str]:
             return None, f"no trace: {error.what}"
 
 
-def of_run(run: Run, path: Path | None, diagnosis: Diagnosis | None, reason: str, own: tuple[int, ...]) -> Utilised:
+def of_run(run: Run, path: Path | None, diagnosis: Diagnosis | None, reason: str) -> Utilised:
     """Numbers and ladder of a Run that was sampled."""
     from robot_perf.analyze.utilisation import climb
     from robot_perf.analyze.utilisation.numbers import cost_of_sampling, readings
@@ -95,7 +93,7 @@ def of_run(run: Run, path: Path | None, diagnosis: Diagnosis | None, reason: str
 
     kept = run.conditions["utilisation"]
     window = window_ns(run)
-    evidence = evidence_of(run, kept, diagnosis, reason, own)
+    evidence = evidence_of(run, kept, diagnosis, reason)
     rate_hz = 1e9 / run.loop.period_ns if run.loop.period_ns else None
     return Utilised(
         ladder=climb(evidence),

@@ -12,6 +12,7 @@ SOURCES: dict[str, str] = {
     "half_empty": "ours: at or below half of the places in use on average, more than half of the time is for want of work",
     "full": "ours: from here on the places count as full",
     "waiting_share": "ours: this much waiting beside full places is a queue that the places hold up",
+    "step_share": "ours: without this part of a step it would be a quarter faster; below it the climb goes on",
     "listed_share": "profiles.md V3, as in diagnose: smaller parts of a step are not listed",
     "primary_share": "profiles.md V3, as in diagnose: a part this large limits the step",
     "quota_share": "ours: stopped by its quota for 10 ms in each second",
@@ -28,6 +29,7 @@ class LadderThresholds:
     half_empty: float = 0.5
     full: float = 0.9
     waiting_share: float = 10.0
+    step_share: float = 20.0
     listed_share: float = 10.0
     primary_share: float = 30.0
     quota_share: float = 1.0

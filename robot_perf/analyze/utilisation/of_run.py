@@ -90,10 +90,9 @@ def _pct(fraction: float | None) -> float | None:
     return None if fraction is None else 100 * fraction
 
 
-def evidence_of(
-    run: Run, kept: Mapping[str, Any], diagnosis: Diagnosis | None, trace_reason: str, own: tuple[int, ...]
-) -> Evidence:
-    """All of it. `kept` is what the sampler kept, `own` the processes of this measurement."""
+def evidence_of(run: Run, kept: Mapping[str, Any], diagnosis: Diagnosis | None, trace_reason: str) -> Evidence:
+    """All of it. `kept` is what the sampler kept; the processes that it followed are our own."""
+    own = sorted({s["host"]["pid"] for s in kept.get("samples", ()) if s["host"].get("pid") is not None})
     window = window_ns(run)
     absent: dict[str, str] = {}
     inside, why = inside_of(diagnosis, trace_reason)

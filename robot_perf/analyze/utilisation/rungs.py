@@ -26,8 +26,10 @@ def work(e: Evidence, t: LadderThresholds) -> Finding:
         "in_service_ns": None if load.duration_s is None else load.duration_s * 1e9, "source": load.source,
     }  # fmt: skip
     words = _little(e)
-    if fill <= t.half_empty and load.waiting < max(t.waiting_share / 100 * load.places, load.running):
-        return Finding(name, FOUND, f"{words}; the rest of the time nothing was asked of it", evidence, None, (), _more_work(load.unit), _confirm_work(load.unit))  # fmt: skip
+    # a release that waits for its late loop is no queue; requests that wait beside empty places are another fault
+    queued = load.unit == "request" and load.waiting >= max(t.waiting_share / 100 * load.places, load.running)
+    if fill <= t.half_empty and not queued:
+        return Finding(name, FOUND, f"{words}; {'nothing was asked of it for the rest of the time' if load.unit == 'step' else 'the other places stay empty'}", evidence, None, (), _more_work(load.unit), _confirm_work(load.unit))  # fmt: skip
     idle = None if e.inside is None else e.inside.idle_pct
     if load.unit == "step" and idle is not None and fill < 1:
         between, inside = 100 * (1 - fill), fill * idle
@@ -95,10 +97,11 @@ def cpu(e: Evidence, t: LadderThresholds) -> Finding:
         fixes.insert(0, Fix("run it on the GPU", "whatever that brings", "copies, launches", "robot-perf bench POLICY --backends onnxruntime,cuda_graph"))  # fmt: skip
     elif inside is not None and inside.host_pct is not None:
         evidence |= {"host_share_pct": inside.host_pct, "source": inside.source}
-        if inside.host_pct >= t.listed_share:
+        moved = (inside.transfer_pct or 0.0) + (inside.communication_pct or 0.0)
+        if inside.host_pct >= t.step_share and inside.host_pct >= moved:  # copies that take longer are the next rung's
             said = f": {inside.host_words}" if inside.host_words else ""
             reasons.insert(0, f"the device waits for the host for {inside.host_pct:.0f} % of a step ({inside.host_name}){said}")  # fmt: skip
-            fixes = [*inside.fixes, *fixes]
+            fixes = [*(inside.fixes or (_find_it(),)), *fixes]
     unread = f" (not readable here: {'; '.join(missing)})" if missing else ""
     if reasons:
         share = inside.host_pct if inside is not None and not e.on_cpu else None
@@ -107,8 +110,12 @@ def cpu(e: Evidence, t: LadderThresholds) -> Finding:
         seen = f"; nothing found in what is readable: {_listed(known)}" if known else ""
         return Finding(name, CANT, f"the inside of a step: {e.why('inside')}{seen}{unread}", evidence)
     return Finding(
-        name, CLEAN, f"the device waits for the host for {inside.host_pct:.1f} % of a step, below {t.listed_share:g} %{unread}", evidence, inside.host_pct
+        name, CLEAN, f"the device waits for the host for {inside.host_pct:.1f} % of a step{_below(inside, t)}{unread}", evidence, inside.host_pct
     )  # fmt: skip
+
+
+def _find_it() -> Fix:
+    return Fix("find the host work inside the step, and move it out or behind the device's work", "up to that part", "code changes", TRACE)  # fmt: skip
 
 
 def _host_causes(host: HostTime | None, t: LadderThresholds) -> tuple[list[tuple[str, Fix]], dict[str, Any], list[str]]:
@@ -142,6 +149,13 @@ def _host_causes(host: HostTime | None, t: LadderThresholds) -> tuple[list[tuple
     return causes, known, missing
 
 
+def _below(inside: Inside, t: LadderThresholds) -> str:
+    assert inside.host_pct is not None
+    if inside.host_pct >= t.step_share:
+        return ", less than for copies"
+    return f", below {t.step_share:g} %" + (" (worth a look, yet not the limit)" if inside.host_pct >= t.listed_share else "")  # fmt: skip
+
+
 def _listed(known: dict[str, Any]) -> str:
     return ", ".join(f"{k.removesuffix('_pct').replace('_', ' ')} {v:.1f} %" for k, v in known.items())
 
@@ -153,7 +167,7 @@ def transfers(e: Evidence, t: LadderThresholds) -> Finding:
     shares = {} if inside is None else {"transfers": inside.transfer_pct, "communication": inside.communication_pct}
     known = {k: v for k, v in shares.items() if v is not None}
     evidence: dict[str, Any] = {f"{k}_pct": v for k, v in known.items()} | {"other_processes_on_the_gpu": e.neighbours, "gpus": e.gpus}  # fmt: skip
-    reasons = [f"{k} take {v:.0f} % of a step" for k, v in known.items() if v >= t.listed_share]
+    reasons = [f"{k} take {v:.0f} % of a step" for k, v in known.items() if v >= t.step_share]
     if e.neighbours:
         reasons.append(f"{e.neighbours} other {'process has' if e.neighbours == 1 else 'processes have'} a context on this GPU")  # fmt: skip
     if reasons:
@@ -167,7 +181,7 @@ def transfers(e: Evidence, t: LadderThresholds) -> Finding:
         return Finding(name, CANT, f"the inside of a step: {e.why('inside')}{unread}", evidence)
     words = ", ".join(f"{k} {v:.1f} %" for k, v in known.items())
     alone = "" if e.neighbours is None else ", no other process on this GPU"
-    return Finding(name, CLEAN, f"{words} of a step, below {t.listed_share:g} %{alone}{unread}", evidence)
+    return Finding(name, CLEAN, f"{words} of a step, below {t.step_share:g} %{alone}{unread}", evidence)
 
 
 def kernels(e: Evidence, t: LadderThresholds) -> Finding:
