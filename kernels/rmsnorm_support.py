@@ -1,13 +1,13 @@
 """Which GPUs and dtypes the Triton kernels run on, by capability, and what to do where they don't.
 
-`doctor` prints `triton_advice`; a failed compilation ends in the same words.
+`doctor` prints `ptxas_too_old` and `ptxas_export`; a failed compilation ends in the same words (`triton_advice`).
 """
 
 from __future__ import annotations
 
 from robot_perf.errors import BackendUnavailableError, UsageError
 
-__all__ = ["check_dtype", "explain_compile_error", "ptxas_variable", "triton_advice"]
+__all__ = ["check_dtype", "explain_compile_error", "ptxas_export", "ptxas_too_old", "ptxas_variable", "triton_advice"]
 
 # First CUDA release whose ptxas knows the chip (NVIDIA, CUDA toolkit release notes). Orin's sm_87 is in every ptxas that
 # Triton ever shipped; Thor became sm_110 in CUDA 13 (sm_101 before).
@@ -38,17 +38,28 @@ def ptxas_variable(capability: int) -> str:
     return "TRITON_PTXAS_BLACKWELL_PATH" if capability >= 100 else "TRITON_PTXAS_PATH"
 
 
-def triton_advice(capability: int, ptxas_cuda: tuple[int, int] | None) -> str | None:
-    """What to do if Triton's ptxas (of CUDA release `ptxas_cuda`, None unknown) can't assemble for the chip; None if it can."""
+def ptxas_export(capability: int) -> str:
+    """The shell line that makes Triton run the system's ptxas for a chip."""
+    variables = sorted({"TRITON_PTXAS_PATH", ptxas_variable(capability)})
+    return f"export {' '.join(f'{v}=/usr/local/cuda/bin/ptxas' for v in variables)}"
+
+
+def ptxas_too_old(capability: int, ptxas_cuda: tuple[int, ...] | None) -> str | None:
+    """Why Triton's ptxas (of CUDA release `ptxas_cuda`, None unknown) can't assemble for the chip; None if it can."""
     needs = _NEEDS_CUDA.get(capability)
     if needs is None or ptxas_cuda is None or ptxas_cuda >= needs:
         return None
-    variables = sorted({"TRITON_PTXAS_PATH", ptxas_variable(capability)})
-    return (
-        f"Triton's ptxas is of CUDA {ptxas_cuda[0]}.{ptxas_cuda[1]}, sm_{capability} needs {needs[0]}.{needs[1]} or later. "
-        f"Set {' and '.join(variables)} to a newer one, for example "
-        f"export {' '.join(f'{v}=/usr/local/cuda/bin/ptxas' for v in variables)}."
-    )
+    has = f"{ptxas_cuda[0]}.{ptxas_cuda[1]}"
+    return f"Triton's ptxas is of CUDA {has}, sm_{capability} needs {needs[0]}.{needs[1]} or later"
+
+
+def triton_advice(capability: int, ptxas_cuda: tuple[int, ...] | None) -> str | None:
+    """`ptxas_too_old`, and what to set; None if the ptxas knows the chip."""
+    why = ptxas_too_old(capability, ptxas_cuda)
+    if why is None:
+        return None
+    variables = " and ".join(sorted({"TRITON_PTXAS_PATH", ptxas_variable(capability)}))
+    return f"{why}. Set {variables} to a newer one, for example {ptxas_export(capability)}."
 
 
 def triton_ptxas_cuda(capability: int) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from robot_perf.measure.doctor_triton import triton_facts
 from robot_perf.measure.fingerprint import fingerprint
 
 __all__ = ["doctor_facts", "installed_packages"]
@@ -54,6 +55,7 @@ def doctor_facts(
     fact("hottest", lambda: _hottest(root / "sys/class/thermal"))
     facts["python_version"] = list(python or sys.version_info[:2])
     facts["installed"] = installed_packages(paths)
+    fact("triton", lambda: triton_facts(facts["installed"], facts.get("l4t")))
     ours = package or Path(__file__).resolve().parents[1]
     facts["lost_links"] = [name for name in _LINKS if not (ours / name).is_dir()]
     return facts

@@ -41,6 +41,7 @@ HURTS = [
     ("throttled", {"throttle_count": 12}, "note", "sensors"),
     ("heat", {"hottest": {"zone": "x86_pkg_temp", "celsius": 92.0, "slows_at_celsius": 99.0}}, "note", "cooling"),
     ("pyarrow_beside_numpy", {"installed": [package("numpy", "1.26.4"), package("pyarrow", "25.0.1")]}, "mend", "pyarrow<25"),
+    ("triton_ptxas", {"triton": {"installed": True, "capability": 110, "ptxas_cuda": [12, 9]}}, "mend", "export TRITON_PTXAS"),
     ("lost_links", {"lost_links": ["configs"]}, "mend", "ln -sfn ../configs robot_perf/configs"),
     ("jetpack", {"python_version": [3, 8]}, "mend", "python3.10"),
     ("onnxruntime_twice", {"installed": [package("onnxruntime", "1.22.0"), package("onnxruntime-gpu", "1.22.0")]}, "mend", "pip uninstall -y onnxruntime"),
@@ -115,7 +116,8 @@ def test_jetson_questions_do_not_arise_elsewhere():
 def test_a_power_mode_is_never_switched_by_us():
     """Every command is text: nothing under `doctor` can start a process."""
     import robot_perf.measure.doctor_facts as facts
+    import robot_perf.measure.doctor_triton as triton
     from robot_perf.analyze.doctor import host, packages
 
-    for module in (host, packages, facts):
+    for module in (host, packages, facts, triton):
         assert not {"subprocess", "system", "popen"} & set(vars(module))

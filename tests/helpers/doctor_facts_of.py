@@ -13,7 +13,7 @@ HEALTHY: dict[str, Any] = {
     "capabilities": [], "cpu_dma_latency_writable": True, "timer_slack_ns": 1, "rt_runtime_us": 950_000,
     "steal_share": 0.0, "throttle_count": 0, "hottest": {"zone": "cpu", "celsius": 45.0, "slows_at_celsius": 99.0},
     "clocks_pinned": True, "python": "CPython 3.11.2", "python_version": [3, 11], "packages": {"robot-perf": "0.1.0"},
-    "installed": [], "lost_links": [], "os_release": {"ID": "debian", "PRETTY_NAME": "Debian GNU/Linux 12"},
+    "installed": [], "triton": {"installed": False}, "lost_links": [], "os_release": {"ID": "debian", "PRETTY_NAME": "Debian GNU/Linux 12"},
     "unread": {"l4t": "FileNotFoundError: No such file or directory"},
 }  # fmt: skip
 

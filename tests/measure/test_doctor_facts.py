@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from doctor_facts_of import write_tree
 
+from robot_perf.analyze.doctor import judge_facts
+from robot_perf.measure import doctor_triton
 from robot_perf.measure.doctor_facts import doctor_facts, installed_packages
 from robot_perf.tasks.doctor import examine
 
@@ -132,3 +134,43 @@ def test_this_machine_can_be_examined():
     examination = examine()
     json.dumps(dict(examination.facts), allow_nan=False)
     assert not examination.facts["lost_links"]
+
+
+def a_triton(tmp_path, release):
+    """A folder that looks like an installed Triton with a ptxas that says its CUDA release."""
+    tool = tmp_path / "site" / "triton" / "backends" / "nvidia" / "bin" / "ptxas"
+    tool.parent.mkdir(parents=True)
+    tool.write_bytes(
+        b"\x7fELF\0release %d.%d,\0Cuda compilation tools, release " + f"{release}, V{release}.93\0".encode()
+    )
+    return [{"name": "triton", "version": "3.6.0", "place": str(tmp_path / "site")}], tool
+
+
+def test_the_ptxas_that_triton_would_run_is_asked_for_its_release(tmp_path, monkeypatch):
+    installed, tool = a_triton(tmp_path, "12.9")
+    orin = {"release": 36, "revision": "4.3"}  # its GPU is known without NVML
+    found = doctor_triton.triton_facts(installed, orin, {})
+    assert found == {"installed": True, "capability": 87, "ptxas": str(tool), "ptxas_cuda": [12, 9]}
+    monkeypatch.setattr(doctor_triton, "_capability", lambda: 110)
+    thor = doctor_triton.triton_facts(installed, {"release": 38, "revision": "2"}, {})
+    finding = {f.check: f for f in judge_facts({"triton": thor})}["triton_ptxas"]
+    assert (finding.outcome, "sm_110 needs 13.0" in finding.why) == ("mend", True)
+    assert "TRITON_PTXAS_PATH=/usr/local/cuda/bin/ptxas" in finding.command
+    own = tool.with_name("ptxas-blackwell")
+    own.write_bytes(b"release 13.1, V13.1.66")
+    assert doctor_triton.triton_facts(installed, None, {})["ptxas_cuda"] == [13, 1]  # the one that 3.7 ships for it
+    named = {"TRITON_PTXAS_BLACKWELL_PATH": str(tool)}
+    assert doctor_triton.triton_facts(installed, None, named)["ptxas"] == str(tool)
+
+
+def test_without_triton_the_question_does_not_arise():
+    assert doctor_triton.triton_facts([], None, {}) == {"installed": False}
+
+
+def test_a_gpu_that_cannot_be_asked_is_no_answer(tmp_path, monkeypatch):
+    installed, _ = a_triton(tmp_path, "12.8")
+    monkeypatch.setattr(doctor_triton, "open_meter", lambda device: (None, "NVML: Driver Not Loaded"))
+    with pytest.raises(ValueError, match="Driver Not Loaded"):
+        doctor_triton.triton_facts(installed, None, {})
+    with pytest.raises(FileNotFoundError):
+        doctor_triton.triton_facts(installed, {"release": 36}, {"TRITON_PTXAS_PATH": str(tmp_path / "gone")})

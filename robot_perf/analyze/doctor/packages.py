@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from robot_perf.analyze.doctor.types import Advice, Check, Facts
+from robot_perf.kernels.rmsnorm_support import ptxas_export, ptxas_too_old
 
 __all__ = ["CHECKS"]
 
@@ -113,6 +114,18 @@ def _links(facts: Facts) -> Advice | None:
     return Advice("mend", f"this checkout lost robot_perf/{', robot_perf/'.join(lost)}", why, command)
 
 
+def _ptxas(facts: Facts) -> Advice | None:
+    triton = facts["triton"]
+    if not triton["installed"]:
+        return None
+    capability = triton["capability"]
+    why = ptxas_too_old(capability, tuple(triton["ptxas_cuda"]))
+    if why is None:
+        return None
+    what = f"Triton's ptxas can't assemble for this GPU (compute capability {capability // 10}.{capability % 10})"
+    return Advice("mend", what, why, ptxas_export(capability))
+
+
 CHECKS: tuple[Check, ...] = (
     Check("jetpack", ("python_version",), _jetpack),
     Check("onnxruntime_twice", ("installed",), _both_onnxruntimes),
@@ -120,5 +133,6 @@ CHECKS: tuple[Check, ...] = (
     Check("torch_without_cuda", ("installed",), _torch_without_cuda),
     Check("numpy_on_jetpack", ("installed",), _numpy_two),
     Check("pyarrow_beside_numpy", ("installed",), _pyarrow),
+    Check("triton_ptxas", ("triton",), _ptxas),
     Check("lost_links", ("lost_links",), _links),
 )
