@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 from robot_perf.analyze.utilisation import climb
-from robot_perf.analyze.utilisation.model import Busy, Evidence, Inside, Load, Reading
+from robot_perf.analyze.utilisation.model import Busy, Evidence, Inside, Load, Reading, documented
 from robot_perf.render.utilisation import utilisation_document, utilisation_text
 
 READINGS = (
@@ -63,3 +64,9 @@ def test_the_document_is_json_and_complete():
     assert again["stopped_at"] == "is there work" and again["rungs"][0]["number"] == 1
     assert again["busy"]["within_step_pct"] == 60.0
     assert again["thresholds"]["step_share"] == 20.0
+
+
+def test_the_page_lists_every_threshold_with_its_source():
+    page = (Path(__file__).resolve().parents[2] / "docs" / "utilisation.md").read_text(encoding="utf-8")
+    for name, value, source in documented():
+        assert f"| `{name}` | {value:g} | {source} |" in page
