@@ -6,6 +6,7 @@ goes over the whole context at every step. A request that moves to another place
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import torch
@@ -62,6 +63,7 @@ class Decoder:
         self.token = torch.zeros(size.places, dtype=torch.int64, device=self.device)
         self.position = torch.arange(size.places, device=self.device) % size.context
         self.stats = torch.zeros(size.places, STATS, device=self.device)
+        self.span = size.context  # attention goes over this much of every place's cache
         self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
 
     def buckets(self) -> list[int]:
@@ -70,6 +72,22 @@ class Decoder:
         while sizes[-1] * 2 < self.size.places:
             sizes.append(sizes[-1] * 2)
         return [*sizes, self.size.places] if self.size.places > 1 else sizes
+
+    @torch.no_grad()
+    def calibrate(self, most_ms: float) -> None:
+        """Halves the span until a step of all places takes at most `most_ms`, so that a fault of fixed length shows beside it."""
+        while True:
+            for _ in range(3):
+                self.step(self.size.places)
+            torch.cuda.synchronize(self.device)
+            begin = time.monotonic()
+            for _ in range(5):
+                self.step(self.size.places)
+            torch.cuda.synchronize(self.device)
+            if (time.monotonic() - begin) / 5 * 1000 <= most_ms or self.span <= 128:
+                return
+            self.span //= 2
+            self.position %= self.span
 
     @torch.no_grad()
     def capture(self) -> None:
@@ -111,7 +129,7 @@ class Decoder:
         entropy = -(logp.exp() * logp).sum(-1)
         self.stats[:n] = torch.stack((best, entropy, logits.amax(-1), logits.mean(-1)), -1)
         self.token[:n] = token
-        self.position[:n] = (position + 1) % self.size.context
+        self.position[:n] = (position + 1) % self.span
 
     def layer(self, i: int, x: torch.Tensor, position: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:  # fmt: skip
         """Attention over the whole cache of each place, then the gated feed-forward part."""
@@ -120,7 +138,7 @@ class Decoder:
         q, k, v = (F.rms_norm(x, (x.shape[1],)) @ weights["qkv"]).view(n, 3, h, d).unbind(1)  # [B, H, D]
         q, k = rotate(q, cos, sin), rotate(k, cos, sin)
         where = position.view(n, 1, 1, 1).expand(n, h, 1, d)
-        keys, values = self.keys[i][:n], self.values[i][:n]  # [B, H, C, D]
+        keys, values = self.keys[i][:n, :, : self.span], self.values[i][:n, :, : self.span]  # [B, H, C, D]
         keys.scatter_(2, where, k.unsqueeze(2))
         values.scatter_(2, where, v.unsqueeze(2))
         attended = F.scaled_dot_product_attention(q.unsqueeze(2), keys, values)  # [B, H, 1, D]

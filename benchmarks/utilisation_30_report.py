@@ -34,7 +34,7 @@ def table(document: dict[str, Any]) -> str:
     head = ("scenario", "running", "waiting", "tokens/s", "step ms", "nvidia-smi %", "busy % (kernels)", "SM activity %", "DRAM %", "tensor %", "L", "λW", "L/λW", "rung named", "")  # fmt: skip
     lines = [
         "# The 30 % problem, made on purpose", "",
-        f"{facts['device']}, torch {facts['torch']}, {facts['utc']}. A decoder of {facts['parameters'] / 1e9:.2f} B random parameters in {facts['dtype']}, {facts['size']['places']} places of {facts['size']['context']} tokens.", "",
+        f"{facts['device']}, torch {facts['torch']}, {facts['utc']}. A decoder of {facts['parameters'] / 1e9:.2f} B random parameters in {facts['dtype']}, {facts['size']['places']} places, attention over {facts['attention_span']} tokens of each.", "",
         f"`{facts['command']}`", "", "| " + " | ".join(head) + " |", "|---" * len(head) + "|",
     ]  # fmt: skip
     for r in rows:

@@ -105,13 +105,14 @@ class UseSampler:
         self._path = Path(self._folder.name) / "samples.jsonl"
         order = Path(self._folder.name) / "order.json"
         order.write_text(json.dumps({"device": self.device, "every_s": self.every_s, "path": str(self._path)}))
+        self._errors = (Path(self._folder.name) / "stderr").open("w+b")
         parent = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (parent, os.environ.get("PYTHONPATH", "")) if p)
         self._process = subprocess.Popen(
             [sys.executable, "-m", "robot_perf.measure.use_sampler", str(order)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors,
             env={**os.environ, "PYTHONPATH": path},
             start_new_session=True,
         )
@@ -127,7 +128,7 @@ class UseSampler:
         ready = select.select([self._process.stdout], [], [], READY_S)[0]
         words = self._process.stdout.readline() if ready else b""
         if not words:
-            raise RobotPerfError("the process that samples the GPU did not start", do="Try again with --debug.")
+            raise RobotPerfError("the process that samples the GPU did not start", detail=self._last_words())
         self.facts = {k: v for k, v in json.loads(words).items() if k != "event"}
 
     def follow(self, pid: int) -> None:
@@ -157,9 +158,18 @@ class UseSampler:
             last = text.decode("utf-8", "replace").strip().splitlines()[-1:]
             if last and last[0].startswith('{"gpu_reasons"'):
                 self.reasons = json.loads(last[0])
+            elif self.facts:
+                self.facts["reason"] = f"the sampler ended early: {self._last_words() or 'it said nothing'}"
             self.samples = self.read()
         finally:
+            self._errors.close()
             self._folder.cleanup()
+
+    def _last_words(self) -> str:
+        """The last line of its stderr."""
+        self._errors.seek(0)
+        lines = self._errors.read().decode("utf-8", "replace").strip().splitlines()
+        return lines[-1][:300] if lines else ""
 
     def read(self) -> list[dict[str, Any]]:
         """The samples so far; a line that is being written is left out."""

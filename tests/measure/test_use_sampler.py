@@ -241,6 +241,18 @@ def test_the_sampler_does_not_outlive_a_starter_that_lost_interest():
     assert len(sampler.samples) >= 1
 
 
+def test_a_sampler_that_died_is_told_with_what_it_left():
+    with UseSampler("cpu", 0.1) as sampler:
+        until = time.monotonic() + 20
+        while not sampler.read() and time.monotonic() < until:
+            time.sleep(0.05)
+        sampler._process.kill()
+        sampler._process.wait(20)
+        sampler.follow(os.getpid())  # no broken pipe reaches the measurement
+    assert len(sampler.samples) >= 1
+    assert "ended early" in sampler.conditions()["reason"]
+
+
 def test_a_sampler_that_can_not_start_is_said(monkeypatch: pytest.MonkeyPatch):
     from robot_perf.errors import RobotPerfError
 
