@@ -54,32 +54,45 @@ INTERPRETER = DeviceFacts(capability=0, sm_count=16, l2_bytes=4 * 2**20)
 class Launch:
     """One compiled form of a kernel. `basis` says whether the choice was measured or is an estimate."""
 
-    kernel: str  # row | split | loop
+    kernel: str  # row | split | loop | stream
     warps: int
     block: int = 0  # row: tile width; loop: chunk width
     rows: int = 1  # row: rows per program
-    ctas: int = 1  # split: programs per row, one cluster
+    ctas: int = 1  # split, loop, stream: programs per row, one cluster
     weight_early: bool = True  # load the weight before the reduction
     pack16: bool = False  # keep the row in 16-bit registers across the reduction
     pdl: int = 0  # 0 off, 1 trigger then wait, 2 wait then trigger
     policy: int = 0  # index into POLICIES
     reverse: bool = True  # loop: second pass backwards
+    stages: int = 1  # stream: rows held at once, one of them being normalised
+    remote: bool = False  # clusters: exchange sums by stores that count on a barrier, not by cluster barriers
     registers: int = 0  # at most this many per thread, so that more blocks fit an SM; 0 leaves it to the compiler
     basis: str = ESTIMATE
 
-    def grid(self, m: int) -> int:
-        """Programs for m rows, clusters counted as one (the launcher multiplies by `ctas`)."""
-        return -(-m // self.rows)
+    def grid(self, m: int, resident: int = 0) -> int:
+        """Programs for m rows, clusters counted as one (the launcher multiplies by `ctas`).
+
+        `stream` takes no more than the `resident` that the chip holds at once, and so many that all walk over equally many rows.
+        """
+        if self.kernel != "stream":
+            return -(-m // self.rows)
+        turns = -(-m // max(1, resident))
+        return -(-m // turns)
 
 
-# (x and residual, weight): cache hints of the kernels that read a row once. On the H200 reading x evict-first costs 4 % at 512 MB
-# and no other hint gains anything. The loop kernel takes an index above 0 as "hints on".
-POLICIES: tuple[tuple[str, str], ...] = (
-    ("", ""),
-    ("evict_first", "evict_last"),
-    ("", "evict_last"),
-    ("evict_first", ""),
+# (x and residual, weight, outputs): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB. The loop kernel takes
+# x evict-last as "keep the row between the passes, and no longer".
+POLICIES: tuple[tuple[str, str, str], ...] = (
+    ("", "", ""),
+    ("evict_first", "evict_last", ""),
+    ("", "evict_last", ""),
+    ("evict_first", "", ""),
+    ("evict_last", "evict_last", ""),
+    ("", "", "evict_first"),
+    ("evict_last", "evict_last", "evict_first"),
+    ("", "evict_last", "evict_first"),
 )
+KEEP = 4  # what the loop kernel takes by default
 
 # Up to FEW rows one program or cluster per row leaves most of the chip idle.
 FEW = 16
@@ -153,7 +166,7 @@ def _launch(cell: Cell, d: int, itemsize: int, facts: DeviceFacts, basis: str) -
     chunk, registers = more
     # the loop reads a row twice: keeping it in the cache in between, and no longer, is worth 4 % at d = 32768 on the H200
     return Launch(
-        "loop", warps, block=chunk * 2 // itemsize, ctas=many, registers=registers, pdl=pdl, policy=1, basis=basis
+        "loop", warps, block=chunk * 2 // itemsize, ctas=many, registers=registers, pdl=pdl, policy=KEEP, basis=basis
     )
 
 

@@ -33,6 +33,7 @@ __all__ = [
 
 DIRECT = ("3.6",)  # Triton releases whose compiled-kernel launcher was tested
 
+INTERPRETED_BLOCKS = 3  # of a kernel whose blocks stay
 POINTERS = ("x", "r", "w", "y", "s")
 STRIDES = ("stride_x", "stride_r", "stride_y", "stride_s")
 
@@ -54,7 +55,7 @@ class Variant:
 
 def interpreting() -> bool:
     """True where TRITON_INTERPRET=1 was set when the kernels were imported: they run on CPU tensors, slowly."""
-    return rmsnorm_triton.HAVE_TRITON and type(rmsnorm_triton.rms_norm_row).__name__ == "InterpretedFunction"
+    return rmsnorm_triton.HAVE_TRITON and type(rmsnorm_triton.KERNELS["row"]).__name__ == "InterpretedFunction"
 
 
 def direct() -> bool:
@@ -84,23 +85,36 @@ def constants(variant: Variant) -> dict[str, Any]:
         "ROUND_SUM": variant.round_sum,
         "PDL": launch.pdl,
     }
-    x_policy, w_policy = POLICIES[launch.policy]
+    x_policy, w_policy, out_policy = POLICIES[launch.policy]
+    common["OUT_POLICY"] = out_policy
+    if launch.kernel == "row":
+        common.update(X_POLICY=x_policy, W_POLICY=w_policy, W_EARLY=launch.weight_early, PACK16=_packs(variant))
+        return {**common, "BLOCK": launch.block, "ROWS": launch.rows}
     vector = 16 // itemsize
     part = -(-d // (launch.ctas * vector)) * vector  # elements per block of a cluster
+    common["CTAS"] = launch.ctas
+    numbers = launch.ctas if launch.kernel == "loop" else launch.ctas * launch.warps
+    start = rmsnorm_ptx.cluster_start_asm(numbers, remote=launch.remote)
+    common["START"] = start if launch.ctas > 1 else ""
     if launch.kernel == "loop":
-        common.update(BLOCK=launch.block, CTAS=launch.ctas, SLICE=part if launch.ctas > 1 else d)
-        asm = rmsnorm_ptx.cluster_sum_asm(launch.ctas) if launch.ctas > 1 else ""
-        return {**common, "REVERSE": launch.reverse, "HINTS": launch.policy > 0, "ASM": asm}
-    # packed registers hold x.dtype: only right where that is what is normalised
-    pack16 = launch.pack16 and itemsize == 2 and (variant.round_sum or not variant.fused)
-    common.update(W_EARLY=launch.weight_early, PACK16=pack16, X_POLICY=x_policy, W_POLICY=w_policy)
-    if launch.kernel == "row":
-        return {**common, "BLOCK": launch.block, "ROWS": launch.rows}
+        asm = rmsnorm_ptx.cluster_sum_asm(launch.ctas, remote=launch.remote) if launch.ctas > 1 else ""
+        common.update(BLOCK=launch.block, SLICE=part if launch.ctas > 1 else d, ASM=asm)
+        return {**common, "REVERSE": launch.reverse, "HINTS": x_policy == "evict_last"}
     threads = 32 * launch.warps
     repeat = 1 << max(0, -(-part // (threads * vector)) - 1).bit_length()
-    asm = "" if interpreting() else rmsnorm_ptx.block_sum_asm(launch.warps, launch.ctas)
-    common.update(CTAS=launch.ctas, SLICE=part, ASM=asm)
+    turn = "$2" if launch.kernel == "stream" else ""
+    asm = rmsnorm_ptx.block_sum_asm(launch.warps, launch.ctas, remote=launch.remote, turn=turn)
+    common.update(SLICE=part, ASM="" if interpreting() else asm)
+    if launch.kernel == "stream":
+        common["STAGES"] = launch.stages
+    else:
+        common.update(X_POLICY=x_policy, W_POLICY=w_policy, W_EARLY=launch.weight_early, PACK16=_packs(variant))
     return {**common, "THREADS": threads, "REPEAT": repeat, "VECTOR": vector}
+
+
+def _packs(variant: Variant) -> bool:
+    # packed registers hold x.dtype: only right where that is what is normalised
+    return variant.launch.pack16 and variant.x != "fp32" and (variant.round_sum or not variant.fused)
 
 
 def compile_variant(variant: Variant, target: Any) -> Any:
@@ -108,7 +122,7 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     import triton
     from triton.compiler import ASTSource
 
-    kernel = getattr(rmsnorm_triton, f"rms_norm_{variant.launch.kernel}")
+    kernel = rmsnorm_triton.KERNELS[variant.launch.kernel]
     fixed = constants(variant)
     weight = variant.weight or variant.x
     types = {"x": variant.x, "r": variant.x, "w": weight, "y": variant.x, "s": variant.x}
@@ -129,19 +143,24 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     if variant.launch.registers:
         options["maxnreg"] = variant.launch.registers
     compiled = triton.compile(ASTSource(kernel, signature, fixed, aligned), target=target, options=options)
-    if variant.launch.kernel == "split":
-        _check_split_layout(variant, compiled)
+    if variant.launch.kernel in ("split", "stream"):
+        _check_layout(variant, compiled)
     return compiled
 
 
-def _check_split_layout(variant: Variant, compiled: Any) -> None:
+def _check_layout(variant: Variant, compiled: Any) -> None:
     # The inline sum is right only if a thread's partial sum is exactly one element. A compiler that lays the tile out
     # differently would emit the block more than once, or shuffle before it: refuse rather than compute something else.
-    calls = compiled.asm["ptx"].count(".shared .align 16 .b8 part[")
-    expected = f"threadsPerWarp = [32, 1, 1], warpsPerCTA = [{variant.launch.warps}, 1, 1]"
+    launch = variant.launch
+    mark = "mbarrier.arrive.expect_tx" if launch.remote and launch.ctas > 1 else ".shared .align 16 .b8 part["
+    calls = compiled.asm["ptx"].count(mark)
+    threads, warps = (
+        ("32, 1, 1", f"{launch.warps}, 1, 1") if launch.kernel == "split" else ("1, 32, 1", f"1, {launch.warps}, 1")
+    )
+    expected = f"threadsPerWarp = [{threads}], warpsPerCTA = [{warps}]"
     if calls != 1 or expected not in compiled.asm["ttgir"]:
         raise BackendUnavailableError(
-            "rms_norm: this Triton lays the split kernel's tile out in a way its sum does not allow",
+            "rms_norm: this Triton lays the kernel's tile out in a way its sum does not allow",
             why=f"Expected one block sum and {expected}; found {calls} block sums.",
             do="Report this with the output of `python -m triton.runtime.errors` and your Triton version.",
         )
@@ -158,6 +177,7 @@ class Loaded:
     fixed: tuple[None, ...]  # one place-holder per compile-time argument
     registers: int
     spills: int
+    resident: int = 0  # stream: clusters that run at once
 
 
 _loaded: dict[tuple[Variant, int], Loaded] = {}
@@ -185,7 +205,7 @@ def load(variant: Variant, device: int) -> Loaded:
 def _load_direct(variant: Variant, device: int) -> Loaded:
     import triton
 
-    from robot_perf.kernels.rmsnorm_support import explain_compile_error
+    from robot_perf.kernels.rmsnorm_compile_error import explain_compile_error
 
     target = triton.runtime.driver.active.get_current_target()
     try:
@@ -199,15 +219,24 @@ def _load_direct(variant: Variant, device: int) -> Loaded:
             why="A Triton profiling hook is active.",
             do="Switch it off.",
         )
+    launch, shared = variant.launch, int(compiled.metadata.shared)
+    resident = 0
+    if launch.kernel == "stream":
+        from robot_perf.kernels.rmsnorm_config import device_facts
+        from robot_perf.kernels.rmsnorm_occupancy import resident_clusters
+
+        sm_count = device_facts(device).sm_count
+        resident = resident_clusters(compiled.function, launch.warps, launch.ctas, shared, sm_count)
     return Loaded(
         c_launch=runner.launch,
         function=compiled.function,
         pdl=runner.launch_pdl,
         # the kernel counts its blocks itself, so the cluster is a property of the launch alone
-        packed=(variant.launch.warps, variant.launch.ctas, compiled.metadata.shared),
+        packed=(launch.warps, launch.ctas, shared),
         fixed=(None,) * len(constants(variant)),
         registers=compiled.n_regs,
         spills=compiled.n_spills,
+        resident=resident,
     )
 
 
@@ -221,8 +250,10 @@ def launch_jit(
     variant: Variant, tensors: Sequence[Any], m: int, strides: Sequence[int], eps_bits: int, offset_bits: int
 ) -> None:
     """Queues the variant through `kernel[grid](...)`: the interpreter's way and that of untested Triton releases."""
-    kernel = getattr(rmsnorm_triton, f"rms_norm_{variant.launch.kernel}")
+    kernel = rmsnorm_triton.KERNELS[variant.launch.kernel]
     x = tensors[0]
     filled = [x if tensor is None else tensor for tensor in tensors]
     options: dict[str, Any] = {} if interpreting() else {"num_warps": variant.launch.warps}
-    kernel[(variant.launch.grid(m),)](*filled, m, *strides, eps_bits, offset_bits, **constants(variant), **options)
+    kernel[(variant.launch.grid(m, INTERPRETED_BLOCKS),)](
+        *filled, m, *strides, eps_bits, offset_bits, **constants(variant), **options
+    )

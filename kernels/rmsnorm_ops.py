@@ -151,7 +151,7 @@ def _queue(
     variant = planning.variant_of(rows, d, x.dtype, dtype, plain, flags, fused=residual is not None, vector=vector)
     unit = 16 // x.element_size() if vector else 1
     tensors = [x if t is None else t for t in (x, residual, weight, y, s)]
-    kernel = torch.library.wrap_triton(getattr(rmsnorm_triton, f"rms_norm_{variant.launch.kernel}"))
+    kernel = torch.library.wrap_triton(rmsnorm_triton.KERNELS[variant.launch.kernel])
     kernel[(-(-m // variant.launch.rows),)](
         *tensors, m, *(step // unit for step in strides), launching.float_bits(flags[0]), launching.float_bits(flags[1]),
         **launching.constants(variant), num_warps=variant.launch.warps,

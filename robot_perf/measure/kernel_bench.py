@@ -25,7 +25,7 @@ from robot_perf.measure.kernel_bench_points import Point, bytes_touched
 from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS
 from robot_perf.measure.nvml import Meter, open_meter
 
-__all__ = ["COPY", "BenchRequest", "run_bench"]
+__all__ = ["COPY", "BenchRequest", "WorkerProcess", "run_bench"]
 
 COPY = "copy"
 HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
@@ -48,7 +48,7 @@ class BenchRequest:
     profiled: frozenset[Point] = field(default_factory=frozenset)  # points whose kernels are named and gaps measured
 
 
-class _Process:
+class WorkerProcess:
     """A worker and its pipes."""
 
     def __init__(self, name: str, environment: dict[str, str]) -> None:
@@ -109,9 +109,9 @@ class _Team:
     """A provider's processes: one, or several that compiled a share of the points ahead."""
 
     def __init__(self, name: str, size: int, environment: dict[str, str]) -> None:
-        self.members = [_Process(name, environment) for _ in range(size)]
+        self.members = [WorkerProcess(name, environment) for _ in range(size)]
 
-    def of(self, index: int) -> _Process:
+    def of(self, index: int) -> WorkerProcess:
         """The process that has point number `index`."""
         return self.members[index % len(self.members)]
 
@@ -236,7 +236,7 @@ def _greet(teams: dict[str, _Team], request: BenchRequest) -> dict[str, Any]:
     return report
 
 
-def _measure(workers: dict[str, _Process], point: Point, request: BenchRequest) -> dict[str, Any]:
+def _measure(workers: dict[str, WorkerProcess], point: Point, request: BenchRequest) -> dict[str, Any]:
     entry: dict[str, Any] = {**asdict(point), "bytes": bytes_touched(point), "providers": {}}
     for worker in workers.values():
         worker.send(command="setup", point=asdict(point), profile=point in request.profiled)

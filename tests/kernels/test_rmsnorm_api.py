@@ -12,6 +12,7 @@ import torch
 from robot_perf.errors import BackendUnavailableError, UsageError
 from robot_perf.kernels import rmsnorm_support as support
 from robot_perf.kernels.rmsnorm import add_rms_norm, add_rms_norm_, explain, rms_norm, rms_norm_, warmup
+from robot_perf.kernels.rmsnorm_compile_error import explain_compile_error
 from robot_perf.kernels.rmsnorm_reference import rms_norm_reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -173,7 +174,7 @@ def test_the_advice_for_thor_names_the_variable():
     assert "13.0" in advice
     assert support.triton_advice(110, (13, 0)) is None
     assert support.triton_advice(87, (12, 8)) is None
-    error = support.explain_compile_error(
+    error = explain_compile_error(
         RuntimeError("ptxas fatal : Value 'sm_110a' is not defined for option 'gpu-name'"), 110
     )
     assert isinstance(error, BackendUnavailableError)

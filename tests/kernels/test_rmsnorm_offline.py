@@ -31,12 +31,17 @@ def spills(cubin):
 chip, sm, l2, mode = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 facts = config.DeviceFacts(chip, sm, l2)
 cases = {}
-for m, d, size, launch in config.table_entries(facts):
+if mode == "stay":
+    for ctas, warps, d in ((8, 8, 65536), (4, 16, 65536), (2, 8, 16384), (1, 8, 8192)):
+        for fused in (False, True):
+            launch = config.Launch("stream", warps, ctas=ctas, stages=3, remote=ctas > 1, pdl=1)
+            cases[Variant(launch, d, "bf16", "bf16", True, fused)] = None
+for m, d, size, launch in config.table_entries(facts) if mode != "stay" else ():
     dtypes = ("fp32",) if size == 4 else ("bf16",) if chip >= 80 else ("fp16",)
     for dtype in dtypes:
         for fused, weight in itertools.product((False, True), (dtype, "fp32") if mode == "full" else (dtype,)):
             cases[Variant(launch, d, dtype, weight, True, fused)] = None
-if mode != "full":
+if mode.isdecimal():
     cases = dict(list(cases.items())[:: max(1, len(cases) // int(mode))])
 out = []
 for v in cases:
@@ -46,7 +51,7 @@ for v in cases:
     out.append({"variant": repr(v), "d": v.d, "spills": spills(c.asm["cubin"]), "f64": bool(re.search(r"\\.f64\\b", ptx)),
                 "narrow": sum(".v4" not in l and ".v2" not in l for l in loads), "dependent": "griddepcontrol" in ptx,
                 "early": "griddepcontrol" in ptx and min(ptx.find("ld.global"), ptx.find("st.global")) < ptx.find("griddepcontrol.wait"),
-                "cluster": "cluster" in ptx})
+                "cluster": "cluster" in ptx, "ahead": "cp.async" in ptx, "releases": "arrive.release" in ptx})
 print(json.dumps(out))
 """
 
@@ -81,6 +86,15 @@ def test_a_sample_of_the_h200_table():
     found = compile_all(90, 132, 60 * 2**20, "12")
     judge(found)
     assert all(entry["dependent"] for entry in found)
+
+
+def test_the_kernel_whose_blocks_stay_reads_ahead_and_waits_for_no_store():
+    found = compile_all(90, 132, 60 * 2**20, "stay")
+    for entry in found:
+        assert not entry["f64"]
+        assert entry["spills"] == 0, entry
+        assert entry["ahead"], "no row is on its way while another is normalised"
+        assert not entry["releases"], "the exchange waits for the block's stores"
 
 
 @pytest.mark.slow
