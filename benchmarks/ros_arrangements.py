@@ -6,7 +6,8 @@
     direct    an own thread that takes the newest message from the subscription itself; no executor at all
 
 Each runs in a process of its own with a publisher of observations in another process at the same rate, in shuffled order over several
-rounds. Printed: start latency (release to policy call) and response to publish (release to command published), ms, p50 to max.
+rounds; the policy is loaded and captured in the thread that runs it. Printed: start latency (release to policy call) and release to
+published, µs, p50 to max. --limit-s bounds the whole: what doesn't fit is left out, and named.
 
     python benchmarks/ros_arrangements.py --rate 200 --seconds 20 --rounds 3 [--policy mlp] [--backend onnxruntime] [--json FILE]
 """
@@ -17,48 +18,91 @@ import argparse
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from ros_table import PLACES, arrangements_markdown, command_words
+
 ROOT = Path(__file__).resolve().parents[1]
-ARRANGEMENTS = ("timer", "thread", "polled", "direct")
+START_UP_S = 10.0  # of one arrangement, before one was seen
 
 
-def main() -> None:
+def main() -> int:
     """Runs the rounds and prints the table."""
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--rate", type=float, default=100.0)
-    options.add_argument("--seconds", type=float, default=10.0)
-    options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--policy", default="mlp")
-    options.add_argument("--backend", default=None)
-    options.add_argument("--device", default=None)
-    options.add_argument("--json", type=Path, default=None)
-    options.add_argument("--one", choices=ARRANGEMENTS, help=argparse.SUPPRESS)
-    asked = options.parse_args()
+    asked = options()
+    sys.path.insert(0, str(ROOT))  # a checkout that isn't installed
     if asked.one:
         print(json.dumps(measure(asked)))
-        return
-    os.environ.setdefault("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-    os.environ.setdefault("ROS_DOMAIN_ID", str(1 + os.getpid() % 100))
-    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in ARRANGEMENTS}
-    order = random.Random(0)
-    for _ in range(asked.rounds):
-        for name in order.sample(ARRANGEMENTS, len(ARRANGEMENTS)):
-            rows[name].append(in_process(name))
-    report(asked, rows)
+        return 0
+    os.environ |= {
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "ROS_DOMAIN_ID": str(1 + os.getpid() % 100),
+        "PYTHONPATH": os.pathsep.join(p for p in (str(ROOT), os.environ.get("PYTHONPATH", "")) if p),
+    }
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in PLACES}
+    failed: list[str] = []
+    left_out: list[str] = []
+    order, slowest = random.Random(0), asked.seconds + START_UP_S
+    begun = time.monotonic()
+    for turn in range(asked.rounds):
+        left = asked.limit_s - (time.monotonic() - begun)
+        if left < slowest * len(PLACES):
+            left_out.append(f"round {turn + 1}: {left:.0f} s were left")
+            continue
+        lengths = []
+        for name in order.sample(list(PLACES), len(PLACES)):
+            began = time.monotonic()
+            found = in_process(asked, name)
+            lengths.append(time.monotonic() - began)
+            print(f"round {turn + 1}, {name}: {lengths[-1]:.1f} s", file=sys.stderr, flush=True)
+            if isinstance(found, str):
+                failed.append(f"{name}: {found}")
+                print(failed[-1], file=sys.stderr, flush=True)
+            else:
+                rows[name].append(found)
+        slowest = max(lengths)
+        document = described(asked, rows, left_out, failed)
+        page = "\n".join(arrangements_markdown(document)) + "\n"
+        for path, text in ((asked.json, json.dumps(document, indent=1) + "\n"), (asked.markdown, page)):
+            if path:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text, encoding="utf-8")
+    if not any(rows.values()):
+        print("nothing was measured:", *left_out, *failed, sep="\n", file=sys.stderr)
+        return 1
+    print("\n".join(arrangements_markdown(described(asked, rows, left_out, failed))))
+    return 1 if failed else 0
 
 
-def in_process(name: str) -> dict[str, Any]:
-    """One arrangement in a fresh interpreter."""
-    done = subprocess.run(
-        [sys.executable, __file__, *sys.argv[1:], "--one", name], capture_output=True, text=True, check=False
-    )
+def options() -> argparse.Namespace:
+    """What was asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--policy", default="mlp")
+    parser.add_argument("--backend", default="onnxruntime")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--limit-s", type=float, default=3600.0, help="no new round once it would not fit")
+    parser.add_argument("--json", type=Path, default=None)
+    parser.add_argument("--markdown", type=Path, default=None)
+    parser.add_argument("--one", choices=tuple(PLACES), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def in_process(asked: argparse.Namespace, name: str) -> dict[str, Any] | str:
+    """One arrangement in a fresh interpreter, or why it gave nothing."""
+    words = [sys.executable, __file__, *sys.argv[1:], "--one", name]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=asked.seconds + 120)
+    except subprocess.TimeoutExpired:
+        return "did not end"
     if done.returncode:
-        sys.exit(f"{name} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+        return f"ended with {done.returncode}:\n{done.stderr[-2000:]}"
     result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     return result
 
@@ -72,13 +116,14 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:  # noqa: PLR0915 - one
     from std_msgs.msg import Float32MultiArray, Float64MultiArray
 
     from robot_perf import policies
-    from robot_perf.backends import default_backend, load
+    from robot_perf.backends import load
     from robot_perf.measure.node.command import Command
     from robot_perf.measure.node.mailbox import LiveObservations
     from robot_perf.measure.node.mapping import default_mapping
+    from robot_perf.measure.node.thread import OnlyThread, OwnThread
 
-    spec = policies.describe(asked.policy)
-    runner = load(asked.backend or default_backend(spec), spec, {"device": asked.device} if asked.device else {})
+    place = OwnThread() if asked.one == "thread" else OnlyThread()
+    runner = place.call(lambda: load(asked.backend, policies.describe(asked.policy), {"device": asked.device}))
     mapping = default_mapping(runner.spec)
     period = round(1e9 / asked.rate)
     live = LiveObservations(runner.spec, mapping, 10**12)
@@ -119,11 +164,13 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:  # noqa: PLR0915 - one
 
     try:
         {"timer": run_timer, "thread": run_thread, "polled": run_polled, "direct": run_direct}[asked.one](
-            asked, node, executor, subscription, inbox, step, period
+            asked, node, executor, subscription, inbox, step, period, place
         )
     finally:
-        sender.kill()
-        sender.wait()
+        stop(sender)
+    facts = place.call(lambda: dict(runner.facts()))
+    place.call(runner.close)
+    place.close()
     executor.shutdown()
     node.destroy_node()
     rclpy.try_shutdown()
@@ -136,6 +183,7 @@ def measure(asked: argparse.Namespace) -> dict[str, Any]:  # noqa: PLR0915 - one
         "published": (used[:, 2] - used[:, 0]).tolist(),
         "releases": int(releases),
         "received": inbox.received,
+        "facts": facts,
     }
 
 
@@ -161,6 +209,16 @@ def start_sender(asked: argparse.Namespace, shape: tuple[int, ...]) -> subproces
     )
 
 
+def stop(sender: subprocess.Popen[bytes]) -> None:
+    """Asks the stand-in to end, so that it leaves no shared memory behind."""
+    sender.send_signal(signal.SIGINT)
+    try:
+        sender.wait(10)
+    except subprocess.TimeoutExpired:
+        sender.kill()
+        sender.wait()
+
+
 def grid(asked: argparse.Namespace, period: int, step: Any, before: Any, until: float) -> None:
     """The library's absolute grid with skip, as `robot_perf.measure.loop` runs it."""
     from robot_perf.measure.clock import absolute_sleep
@@ -176,7 +234,9 @@ def grid(asked: argparse.Namespace, period: int, step: Any, before: Any, until: 
         k = max(k + 1, -((origin - end) // period))
 
 
-def run_timer(asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int) -> None:
+def run_timer(
+    asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int, place: Any
+) -> None:
     """A steady ROS timer; rcl keeps an absolute grid of its own, whose phase `timer_releases` finds afterwards."""
     from rclpy.clock import Clock, ClockType
 
@@ -199,25 +259,28 @@ def timer_releases(called: Any, period: int) -> Any:
     return np.minimum(releases, called)
 
 
-def run_thread(asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int) -> None:
+def run_thread(
+    asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int, place: Any
+) -> None:
     """The loop in a thread, the executor in the main one."""
-    import threading
-
     settle(asked, executor, inbox)
     until = time.monotonic() + asked.seconds + 1
-    loop = threading.Thread(target=grid, args=(asked, period, step, lambda: None, until))
-    loop.start()
-    while loop.is_alive():
+    place.start(lambda: grid(asked, period, step, lambda: None, until))
+    while not place.join(0):
         executor.spin_once(timeout_sec=0.1)
 
 
-def run_polled(asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int) -> None:
+def run_polled(
+    asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int, place: Any
+) -> None:
     """One thread."""
     settle(asked, executor, inbox)
     grid(asked, period, step, lambda: executor.spin_once(timeout_sec=0), time.monotonic() + asked.seconds + 1)
 
 
-def run_direct(asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int) -> None:
+def run_direct(
+    asked: Any, node: Any, executor: Any, subscription: Any, inbox: Any, step: Any, period: int, place: Any
+) -> None:
     """Takes from the subscription's own handle: what the executor does, without its wait set."""
     kind = subscription.msg_type
 
@@ -240,50 +303,43 @@ def settle(asked: Any, executor: Any, inbox: Any) -> None:
         executor.spin_once(timeout_sec=0.1)
 
 
-def report(asked: argparse.Namespace, rows: dict[str, list[dict[str, Any]]]) -> None:
-    """The table and the conditions."""
+def described(
+    asked: argparse.Namespace, rows: dict[str, list[dict[str, Any]]], left_out: list[str], failed: list[str]
+) -> dict[str, Any]:
+    """The document: pooled percentiles of each arrangement, µs, and the conditions."""
     import numpy as np
 
+    from robot_perf import __version__
     from robot_perf.measure.fingerprint import fingerprint
     from robot_perf.nodes import ros
 
-    host = fingerprint()
-    document: dict[str, Any] = {
-        "command": " ".join(sys.argv), "rate_hz": asked.rate, "policy": asked.policy, "backend": asked.backend, "seconds": asked.seconds, "rounds": asked.rounds,
-        "ros": ros.distribution(), "host": host, "arrangements": {},
-    }  # fmt: skip
-    print(
-        f"{asked.policy} at {asked.rate:g} Hz, {asked.rounds} rounds of {asked.seconds:g} s each, order shuffled, observations from another process"
-    )
-    print(
-        f"{host.get('cpu_model')}, {host['cpus']} processors, load {host.get('load_1min')}, kernel {host.get('kernel')}, {document['ros']}"
-    )
-    print(f"{'ms':<8}{'':<24}{'p50':>9}{'p90':>9}{'p99':>9}{'p99.9':>9}{'max':>9}   releases  executed")
-    for name in ARRANGEMENTS:
+    arrangements: dict[str, Any] = {}
+    for name, rounds in rows.items():
+        if not rounds:
+            continue
         found: dict[str, Any] = {
-            "releases": sum(r["releases"] for r in rows[name]),
-            "executed": sum(len(r["start"]) for r in rows[name]),
+            "releases": sum(r["releases"] for r in rounds),
+            "executed": sum(len(r["start"]) for r in rounds),
+            "received": sum(r["received"] for r in rounds),
         }
-        for key, text in (("start", "start latency"), ("published", "response to publish")):
-            values = np.concatenate([r[key] for r in rows[name]]) / 1e6
-            figures = [
-                float(v) for v in (*np.percentile(values, [50, 90, 99, 99.9], method="inverted_cdf"), values.max())
-            ]
-            found[key] = dict(zip(("p50", "p90", "p99", "p99.9", "max"), figures, strict=True))
-            found[f"{key}_rounds"] = [
-                [float(v) / 1e6 for v in (*np.percentile(r[key], [50, 99], method="inverted_cdf"), max(r[key]))]
-                for r in rows[name]
-            ]
-            line = "".join(f"{v:>9.3f}" for v in figures)
-            print(
-                f"{name:<8}{text:<24}{line}"
-                + (f"  {found['releases']:>9}{found['executed']:>10}" if key == "start" else "")
-            )
-        document["arrangements"][name] = found
-    if asked.json:
-        asked.json.parent.mkdir(parents=True, exist_ok=True)
-        asked.json.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        for key in ("start", "published"):
+            values = np.concatenate([r[key] for r in rounds]) / 1e3
+            cells = (*np.percentile(values, [50, 90, 99, 99.9], method="inverted_cdf"), values.max())
+            names = ("p50", "p90", "p99", "p99.9", "max")
+            found[key] = {n: round(float(v), 1) for n, v in zip(names, cells, strict=True)}
+            for figure, q in (("p50", 50), ("p99", 99)):
+                each = [np.percentile(r[key], q, method="inverted_cdf") / 1e3 for r in rounds]
+                found[key][f"{figure}_rounds"] = [round(float(v), 1) for v in each]
+        arrangements[name] = found
+    done = max(len(rounds) for rounds in rows.values())
+    facts = next((r["facts"] for rounds in rows.values() for r in rounds), {})
+    return {
+        "schema": "robot-perf/ros-arrangements-1", "command": command_words(sys.argv), "rate_hz": asked.rate, "policy": asked.policy,
+        "backend": asked.backend, "device": asked.device, "seconds": asked.seconds, "rounds": f"{done} round" + "s" * (done != 1),
+        "date_utc": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), "left_out": left_out, "failed": failed, "arrangements": arrangements,
+        "conditions": {"host": fingerprint(), "ros": ros.distribution(), "backend_facts": facts, "version": __version__},
+    }  # fmt: skip
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
