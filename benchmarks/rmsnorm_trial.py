@@ -102,7 +102,7 @@ class Peer:
     """A peer of the bench in its own process, timed in turn with the candidates."""
 
     def __init__(self, name: str) -> None:
-        from robot_perf.measure.kernel_bench import WorkerProcess
+        from robot_perf.measure.kernel_bench_process import WorkerProcess
 
         self.name = name
         self.process = WorkerProcess(name, dict(os.environ))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,19 +20,21 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
+KEEP_EVERY_S = 5.0  # a wide report is megabytes
 SUFFIXES = (".json", ".md", ".png")
 
 
 # fmt: off
 @bench.command("rmsnorm")
 def rmsnorm(
-    sweep: Annotated[str, typer.Option(help="headline (15 shapes, both ops), wide (170 points) or all.")] = "headline",
+    sweep: Annotated[str, typer.Option(help="headline (15 shapes, both ops), wide (164 other points) or all.")] = "headline",
     provider: Annotated[list[str] | None, typer.Option(help="Only this provider beside ours; repeatable.", show_default="all that are installed")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved turns per point, in a rotating order.")] = 3,
     replays: Annotated[int, typer.Option(min=1, help="Graph replays per turn.")] = 5,
     ahead: Annotated[int, typer.Option(min=0, help="Extra processes that compile everything first; 0 compiles at each point.")] = 0,
     budget_s: Annotated[float | None, typer.Option(min=1, help="Start no further point after this many seconds.", show_default="none")] = None,
     spec_gb_s: Annotated[float | None, typer.Option(min=1, help="The memory's bandwidth, GB/s.", show_default="the device table's")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on from this report, or the NAME.partial.json of a bench that was stopped.", show_default=False)] = None,
     read: Annotated[Path | None, typer.Option("--from", help="Render an earlier report instead of measuring.", show_default=False)] = None,
     output: Output = None,
     json: Json = False,
@@ -52,7 +55,7 @@ def rmsnorm(
     if read is not None:
         report = task.read_report(read)
     else:
-        request = task.RmsNormRequest(sweep, tuple(provider or ()), rounds, replays, ahead, budget_s)
+        request = task.RmsNormRequest(sweep, tuple(provider or ()), rounds, replays, ahead, budget_s, resume)
         report = task.bench_rmsnorm(request, _say, _keeper(paths))
     found = task.document(report, spec_gb_s)
     command = report.setdefault("command", _command())
@@ -92,9 +95,12 @@ def _say(line: str) -> None:
 def _keeper(paths: list[Path]) -> Any:
     """Writes the report so far beside the JSON that was asked for: an interrupted bench keeps its points."""
     target = next((p for p in paths if p.suffix == ".json"), None)
+    last = -KEEP_EVERY_S
 
     def keep(report: dict[str, Any]) -> None:
-        if target is not None:
+        nonlocal last
+        if target is not None and time.monotonic() - last > KEEP_EVERY_S:
+            last = time.monotonic()
             partial = target.with_suffix(".partial.json")
             partial.write_text(json_module.dumps(report), encoding="utf-8")
 

@@ -6,119 +6,66 @@ clocks and temperature drift; a provider measured minutes after another is measu
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
-import select
-import subprocess
-import sys
+import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, UsageError
 from robot_perf.measure.kernel_bench_lock import LOCK_VARIABLE
 from robot_perf.measure.kernel_bench_points import Point, bytes_touched
+from robot_perf.measure.kernel_bench_process import Team, WorkerProcess, prepare
 from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS
 from robot_perf.measure.nvml import Meter, open_meter
 
-__all__ = ["COPY", "BenchRequest", "WorkerProcess", "run_bench"]
+__all__ = ["COPY", "BenchRequest", "run_bench"]
 
 COPY = "copy"
-HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
 SCHEMA = "robot-perf/rmsnorm-1"
-WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench_worker")
-PREPARE_PATIENCE_S = 1800.0
-PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
+HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
+HOST_SAMPLES = 3
+PREPARE_S = 1800.0  # without a budget
+PREPARE_SHARE = 0.5  # of what is left of a budget may go into compiling a part's points ahead
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
-    """What to measure. `rounds` interleaved turns of `replays` samples each; `budget_s` stops before the next point."""
+    """What to measure. `rounds` interleaved turns of `replays` samples each; `budget_s` stops before the next point.
 
-    points: tuple[Point, ...]
+    `parts` are compiled ahead and measured one after the other, so that a budget cuts the last. `left_out` are points at which a
+    provider is not run, and why: the report says so. `resumed` is an earlier report whose points are kept, not measured again.
+    """
+
+    parts: tuple[tuple[Point, ...], ...]
     providers: tuple[str, ...]
     rounds: int = 3
     replays: int = 5
     ahead: int = 0  # extra processes that compile before anything is timed; 0 compiles at each point
     budget_s: float | None = None
-    profiled: frozenset[Point] = field(default_factory=frozenset)  # points whose kernels are named and gaps measured
+    profiled: frozenset[Point] = field(default_factory=frozenset)  # kernels named, gaps and host cost measured
+    left_out: Mapping[str, tuple[str, frozenset[Point]]] = field(default_factory=dict)
+    resumed: Mapping[str, Any] | None = None
 
+    @property
+    def known(self) -> frozenset[Point]:
+        """The points of the earlier report."""
+        found = [] if self.resumed is None else self.resumed["points"]
+        return frozenset(Point(*(p[k] for k in ("op", "m", "d", "dtype", "weight"))) for p in found)
 
-class WorkerProcess:
-    """A worker and its pipes."""
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Those of all parts that are still to be measured."""
+        known = self.known
+        return tuple(p for part in self.parts for p in part if p not in known)
 
-    def __init__(self, name: str, environment: dict[str, str]) -> None:
-        self.name = name
-        self.reason: str | None = None
-        self._process = subprocess.Popen(
-            [*WORKER, name],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if not os.environ.get("ROBOT_PERF_DEBUG") else None,
-            text=True,
-            bufsize=1,
-            env=environment,
-        )
-
-    def send(self, **message: Any) -> None:
-        """Queues a command; a dead worker is noticed when its answer is read."""
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(json.dumps(message) + "\n")
-        except (BrokenPipeError, ValueError):
-            self._died()
-
-    def answer(self, patience_s: float | None = None) -> dict[str, Any]:
-        """The next reply, or {"error": …} from a worker that died or went silent."""
-        out: IO[str] | None = self._process.stdout
-        assert out is not None
-        if self.reason is None:
-            ready, _, _ = select.select([out], [], [], patience_s or PATIENCE_S)
-            if not ready:
-                self._process.kill()
-                self.reason = f"no answer within {PATIENCE_S:.0f} s"
-            else:
-                line = out.readline()
-                if line:
-                    found: dict[str, Any] = json.loads(line)
-                    return found
-                self._died()
-        return {"error": self.reason}
-
-    def _died(self) -> None:
-        code = self._process.wait()
-        self.reason = self.reason or f"its process ended with code {code}"
-
-    def close(self) -> None:
-        """Ends the worker and lets go of its pipes."""
-        with contextlib.suppress(BrokenPipeError):
-            self._process.stdin.close()  # type: ignore[union-attr]
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()  # type: ignore[union-attr]
-
-
-class _Team:
-    """A provider's processes: one, or several that compiled a share of the points ahead."""
-
-    def __init__(self, name: str, size: int, environment: dict[str, str]) -> None:
-        self.members = [WorkerProcess(name, environment) for _ in range(size)]
-
-    def of(self, index: int) -> WorkerProcess:
-        """The process that has point number `index`."""
-        return self.members[index % len(self.members)]
-
-    def close(self) -> None:
-        """Ends them."""
-        for member in self.members:
-            member.close()
+    def wanted(self, name: str, points: Sequence[Point]) -> list[Point]:
+        """The points at which a provider is run."""
+        _, absent = self.left_out.get(name, ("", frozenset()))
+        return [p for p in points if p not in absent]
 
 
 def run_bench(
@@ -137,26 +84,17 @@ def run_bench(
             "PYTHONUNBUFFERED": "1",
             LOCK_VARIABLE: str(Path(folder) / "gpu.lock"),
         }
-        teams = {name: _Team(name, size, environment) for name, size in _sizes(request).items()}
+        teams = {name: Team(name, size, request.points, environment) for name, size in _sizes(request).items()}
         meter, why_no_meter = open_meter("cuda:0")
         try:
             report = _greet(teams, request)
             report["machine"] = {"nvml": why_no_meter} if meter is None else meter.identity()
-            report["compile_s"] = _prepare(teams, request, say) if request.ahead else {}
-            teams[COPY].of(0).send(command="warm_up")
-            teams[COPY].of(0).answer()
-            for index, point in enumerate(request.points):
-                if request.budget_s is not None and time.monotonic() - began > request.budget_s:
-                    report["stopped"] = (
-                        f"after {index} of {len(request.points)} points: the budget of {request.budget_s:.0f} s was spent"
-                    )
-                    say(report["stopped"])
-                    break
-                before = _clocks(meter)
-                entry = _measure({name: team.of(index) for name, team in teams.items()}, point, request)
-                report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
-                say(f"[{index + 1}/{len(request.points)}] {point.name}  {time.monotonic() - began:.0f} s")
-                keep(report)
+            report["left_out"] = {
+                n: {"why": w, "points": len(p)} for n, (w, p) in request.left_out.items() if n in teams
+            }
+            _resume(report, request)
+            for part in request.parts:
+                _part(part, teams, request, meter, report, began, say, keep)
         finally:
             for team in teams.values():
                 team.close()
@@ -164,29 +102,77 @@ def run_bench(
     return report
 
 
+def _part(
+    part: Sequence[Point],
+    teams: dict[str, Team],
+    request: BenchRequest,
+    meter: Meter | None,
+    report: dict[str, Any],
+    began: float,
+    say: Callable[[str], None],
+    keep: Callable[[dict[str, Any]], None],
+) -> None:
+    """Compiles a part's points ahead, then measures them until the budget is spent."""
+    known = request.known
+    todo = [p for p in part if p not in known]
+    total = len(known) + len(request.points)
+    left = _left_s(request, began)
+    if request.ahead and todo and left > 0:
+        limit_s = min(PREPARE_S, left * PREPARE_SHARE)
+        wanted = {name: request.wanted(name, todo) for name in teams if name != COPY}
+        for name, took in prepare(teams, wanted, limit_s).items():
+            report["compile_s"].setdefault(name, {}).update(took)
+        say(f"compiled ahead for {len(todo)} points, {time.monotonic() - began:.0f} s")
+    teams[COPY].members[0].send(command="warm_up")
+    teams[COPY].members[0].answer()
+    for point in todo:
+        if _left_s(request, began) <= 0:
+            report["not_reached"].append(point.name)
+            continue
+        before = _clocks(meter)
+        present = {
+            name: team.of(point) for name, team in teams.items() if name == COPY or request.wanted(name, [point])
+        }
+        entry = _measure(present, point, request)
+        report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
+        say(f"[{len(report['points'])}/{total}] {point.name}  {time.monotonic() - began:.0f} s")
+        keep(report)
+    if report["not_reached"]:
+        report["stopped"] = (
+            f"the budget of {request.budget_s:.0f} s was spent: {len(report['not_reached'])} of {total} points not reached"
+        )
+        say(report["stopped"])
+
+
+def _resume(report: dict[str, Any], request: BenchRequest) -> None:
+    """Takes over the points of the earlier report. Raises UsageError where it is of another machine or other versions."""
+    earlier = request.resumed
+    if earlier is None:
+        return
+    versions = {n: p.get("version") for n, p in report["providers"].items() if "version" in p}
+    before = {n: p.get("version") for n, p in earlier["providers"].items() if "version" in p}
+    for what, now, then in (
+        ("GPU", report["gpu"], earlier["gpu"]),
+        ("torch", report["torch"], earlier["torch"]),
+        ("providers", versions, before),
+    ):
+        if now != then:
+            raise UsageError(
+                "the bench can't go on from that report", why=f"{what}: there {then}, here {now}.", do="Start anew."
+            )
+    report["points"] += earlier["points"]
+    report["compile_s"] |= earlier.get("compile_s", {})
+
+
+def _left_s(request: BenchRequest, began: float) -> float:
+    return float("inf") if request.budget_s is None else request.budget_s - (time.monotonic() - began)
+
+
 def _sizes(request: BenchRequest) -> dict[str, int]:
-    """Processes per provider: one, and `ahead` more shared out by what each takes to compile."""
-    costs = {name: PROVIDERS[name].compile_s for name in request.providers}
+    """Processes per provider: one, and `ahead` more shared out by what each takes to compile its points."""
+    costs = {name: PROVIDERS[name].compile_s * len(request.wanted(name, request.points)) for name in request.providers}
     whole = sum(costs.values()) or 1.0
-    sizes = {name: 1 + round(request.ahead * cost / whole) for name, cost in costs.items()}
-    return {**{name: min(size, len(request.points)) for name, size in sizes.items()}, COPY: 1}
-
-
-def _prepare(teams: dict[str, _Team], request: BenchRequest, say: Callable[[str], None]) -> dict[str, Any]:
-    """Has every process compile its share of the points; seconds per provider and point, printed apart from the times."""
-    asked = []
-    for name, team in teams.items():
-        for number, member in enumerate(team.members):
-            share = [asdict(p) for i, p in enumerate(request.points) if i % len(team.members) == number]
-            if name != COPY:
-                member.send(command="prepare", points=share)
-                asked.append((name, member))
-    took: dict[str, Any] = {}
-    for name, member in asked:
-        reply = member.answer(patience_s=PREPARE_PATIENCE_S)
-        took.setdefault(name, {}).update(reply.get("took_s", {"error": reply.get("error")}))
-    say(f"compiled ahead with {len(asked)} processes")
-    return took
+    return {**{name: 1 + round(request.ahead * cost / whole) for name, cost in costs.items()}, COPY: 1}
 
 
 def _clocks(meter: Meter | None) -> dict[str, Any] | None:
@@ -198,7 +184,7 @@ def _clocks(meter: Meter | None) -> dict[str, Any] | None:
     return found | {"power_w": now.power_w, "temperature_c": now.temperature_c, "throttle": list(now.throttle)}
 
 
-def _greet(teams: dict[str, _Team], request: BenchRequest) -> dict[str, Any]:
+def _greet(teams: dict[str, Team], request: BenchRequest) -> dict[str, Any]:
     everyone = [(name, member) for name, team in teams.items() for member in team.members]
     for _, member in everyone:
         member.send(command="hello")
@@ -214,8 +200,8 @@ def _greet(teams: dict[str, _Team], request: BenchRequest) -> dict[str, Any]:
                 "the RMSNorm bench can't run here", why=problem, do="It needs a CUDA GPU, torch and triton."
             )
     first = replies[OURS]
-    teams[COPY].of(0).send(command="floor")
-    floor = teams[COPY].of(0).answer()
+    teams[COPY].members[0].send(command="floor")
+    floor = teams[COPY].members[0].answer()
     report: dict[str, Any] = {
         "schema": SCHEMA,
         "gpu": first["gpu"],
@@ -224,6 +210,8 @@ def _greet(teams: dict[str, _Team], request: BenchRequest) -> dict[str, Any]:
         "replays": request.replays,
         "providers": {},
         "empty_kernel_us": floor.get("us"),
+        "compile_s": {},
+        "not_reached": [],
         "points": [],
     }
     for name in request.providers:
@@ -237,31 +225,66 @@ def _greet(teams: dict[str, _Team], request: BenchRequest) -> dict[str, Any]:
 
 
 def _measure(workers: dict[str, WorkerProcess], point: Point, request: BenchRequest) -> dict[str, Any]:
-    entry: dict[str, Any] = {**asdict(point), "bytes": bytes_touched(point), "providers": {}}
+    began = time.monotonic()
+    profile = point in request.profiled
     for worker in workers.values():
-        worker.send(command="setup", point=asdict(point), profile=point in request.profiled)
+        worker.send(command="setup", point=asdict(point), profile=profile)
     found: dict[str, Any] = {name: worker.answer() for name, worker in workers.items()}
-    ready = [name for name, reply in found.items() if not reply.get("error") and not reply.get("failed")]
-    samples: dict[str, dict[str, list[float]]] = {name: {"host": [], "warm": [], "cold": []} for name in ready}
-    for turn in range(request.rounds):
-        shift = 2 * turn % max(1, len(ready))  # by two, or reversing would begin with the same provider again
-        order = ready[shift:] + ready[:shift]
-        for name in order if turn % 2 == 0 else reversed(order):
-            for what in ("host", "warm", "cold"):
-                if what == "host" and (name == COPY or point.m > HOST_ROWS):
-                    continue
-                workers[name].send(command="time", what=what, times=request.replays if what != "host" else 3)
-                reply = workers[name].answer()
-                if "us" in reply:
-                    samples[name][what] += reply["us"]
-                else:
-                    found[name] = reply
+    set_up = time.monotonic()
+    samples = _sample(workers, found, point, request, host=profile and point.m <= HOST_ROWS)
     for worker in workers.values():
         worker.send(command="drop")
     for worker in workers.values():
         worker.answer()
-    for name, reply in found.items():
-        measured = {what: [round(v, 4) for v in values] for what, values in samples.get(name, {}).items() if values}
-        entry["providers"][name] = {**reply, "samples_us": measured}
-    entry["copy"] = entry["providers"].pop(COPY)
-    return entry
+    rounded = {
+        name: {what: [round(v, 4) for v in values] for what, values in mine.items() if values}
+        for name, mine in samples.items()
+    }
+    took = {"set_up": round(set_up - began, 2), "timed": round(time.monotonic() - set_up, 2)}
+    return {
+        **asdict(point),
+        "bytes": bytes_touched(point),
+        "took_s": took,
+        "providers": {n: {**reply, "samples_us": rounded.get(n, {})} for n, reply in found.items() if n != COPY},
+        "copy": {**found[COPY], **_fastest(rounded.get(COPY, {}))},
+    }
+
+
+def _sample(
+    workers: dict[str, WorkerProcess], found: dict[str, Any], point: Point, request: BenchRequest, *, host: bool
+) -> dict[str, dict[str, list[float]]]:
+    """µs by provider and kind, in turn; a provider that fails on the way has its error put into `found`."""
+    ready = [name for name, reply in found.items() if not reply.get("error") and not reply.get("failed")]
+    samples: dict[str, dict[str, list[float]]] = {name: {} for name in ready}
+    for turn in range(request.rounds):
+        shift = 2 * turn % max(1, len(ready))  # by two, or reversing would begin with the same provider again
+        order = ready[shift:] + ready[:shift]
+        for name in order if turn % 2 == 0 else reversed(order):
+            kinds = [f"cold {way}" for way in found[name].get("ways", ())] or [
+                *(["host"] if host else []),
+                "warm",
+                "cold",
+            ]
+            for what in kinds:
+                times = HOST_SAMPLES if what == "host" else request.replays
+                workers[name].send(command="time", what=what, times=times)
+                reply = workers[name].answer()
+                if "us" in reply:
+                    samples[name].setdefault(what, []).extend(reply["us"])
+                else:
+                    found[name] = reply
+                    break
+    return samples
+
+
+def _fastest(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The copy's way with the least median, its samples, and the medians of all ways: the roof is measured like what stands under it."""
+    medians = {what.removeprefix("cold "): statistics.median(values) for what, values in samples.items()}
+    if not medians:
+        return {"samples_us": {}}
+    way = min(medians, key=lambda name: medians[name])
+    return {
+        "way": way,
+        "samples_us": {"cold": list(samples[f"cold {way}"])},
+        "ways_us": {name: round(us, 3) for name, us in medians.items()},
+    }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["HEADLINE", "MIXED", "WIDE", "Point", "bytes_touched", "predicted_ratio"]
+__all__ = ["HEADLINE", "MIXED", "WIDE", "WIDE_LEFT_OUT", "Point", "bytes_touched", "left_out", "predicted_ratio"]
 
 PLAIN, ADD = "rms_norm", "add_rms_norm"
 ITEM_BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
@@ -63,3 +63,21 @@ def _wide() -> tuple[Point, ...]:
 
 WIDE: tuple[Point, ...] = _wide()
 MIXED: tuple[Point, ...] = tuple(Point(PLAIN, m, 4096, weight="float32") for m in (1, 4096))
+
+# Who is not run at which points of the wide sweep. Fixed before any of it was measured; the report says so.
+TUNED_BYTES = (
+    64e6  # max-autotune led at five of thirty headline points, all above 167 MB, and compiles for seconds a point
+)
+WIDE_LEFT_OUT = {
+    "eager": "nine kernels, ten times our time at the headline points, fastest at none",
+    "torch.compile max-autotune": f"points below {TUNED_BYTES / 1e6:.0f} MB: it compiles for seconds a point, and led at large headline points alone",
+}
+
+
+def left_out() -> dict[str, tuple[str, frozenset[Point]]]:
+    """(why, points of the wide sweep) at which a provider is not run."""
+    points = {
+        "eager": frozenset(WIDE),
+        "torch.compile max-autotune": frozenset(p for p in WIDE if bytes_touched(p) < TUNED_BYTES),
+    }
+    return {name: (why, points[name]) for name, why in WIDE_LEFT_OUT.items()}

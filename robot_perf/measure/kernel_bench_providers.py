@@ -153,20 +153,25 @@ def _quack(op: str, d: int, weight: Tensor, eps: float) -> Call:
 _NAMES = itertools.count()
 TORCH = "pip install 'robot-perf[torch]'"
 PROVIDERS: dict[str, Provider] = {
-    OURS: Provider(_ours, "triton", "robot-perf", TORCH),
+    OURS: Provider(_ours, "triton", "robot-perf", TORCH, compile_s=0.7),
     SERIAL: Provider(
-        _ours_serial, "triton", "robot-perf", TORCH, "the same kernels, each launched after the one before has ended"
+        _ours_serial,
+        "triton",
+        "robot-perf",
+        TORCH,
+        "the same kernels, each launched after the one before has ended",
+        compile_s=0.7,
     ),
     "eager": Provider(_eager, "torch", "torch", TORCH, "the FP32 formula in torch operations"),
     "F.rms_norm": Provider(_fused_torch, "torch", "torch", TORCH, "fused add: x + r, then F.rms_norm"),
-    "torch.compile": Provider(_compiled, "triton", "torch", TORCH, "the eager formula, dynamic=False", compile_s=2.0),
+    "torch.compile": Provider(_compiled, "triton", "torch", TORCH, "the eager formula, dynamic=False", compile_s=0.8),
     "torch.compile max-autotune": Provider(
         _compiled_tuned,
         "triton",
         "torch",
         TORCH,
         "the eager formula, dynamic=False, max-autotune-no-cudagraphs",
-        compile_s=4.0,
+        compile_s=3.0,
     ),
     "liger": Provider(
         _liger,
@@ -182,7 +187,7 @@ PROVIDERS: dict[str, Provider] = {
         "fla-core",
         "pip install fla-core",
         "also stores rstd; rows up to 64 KB",
-        compile_s=0.3,
+        compile_s=1.5,
     ),
     "quack": Provider(
         _quack,

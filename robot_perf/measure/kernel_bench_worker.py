@@ -10,7 +10,6 @@ import functools
 import json
 import math
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from typing import Any
 from robot_perf.measure import kernel_bench_copy as copying
 from robot_perf.measure import kernel_bench_timing as timing
 from robot_perf.measure.kernel_bench_check import judge
+from robot_perf.measure.kernel_bench_inputs import DEVICE, Inputs
 from robot_perf.measure.kernel_bench_lock import gpu_alone, lock_autotuners
 from robot_perf.measure.kernel_bench_points import Point, bytes_touched
 from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, unavailable, version_of
@@ -26,42 +26,9 @@ from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, unavailab
 __all__ = ["main"]
 
 EPS = 1e-6
-DEVICE = "cuda"
-MAX_SETS = 64
 WARM_UP_S = 2.0
-COLD_L2 = 3
+FLUSHED = 8  # calls of a graph that flushes before each
 GRAPH_US = 400.0  # a graph holds enough calls to last about this long, 8 to 64
-
-
-class _Inputs:
-    """Enough sets of x (and residual) to rotate past the cache, at most MAX_SETS; the same numbers in every process."""
-
-    def __init__(self, point: Point, l2: int) -> None:
-        import torch
-
-        generator = torch.Generator(device=DEVICE).manual_seed(point.m * 131 + point.d)
-        dtype, wide = getattr(torch, point.dtype), point.op == "add_rms_norm"
-
-        def new(rows: int) -> Any:
-            return torch.randn(rows, point.d, device=DEVICE, generator=generator, dtype=torch.float32).to(dtype)
-
-        self.bytes = point.m * point.d * dtype.itemsize * (2 if wide else 1)
-        self.sets = max(1, min(MAX_SETS, math.ceil(COLD_L2 * l2 / self.bytes)))  # one where l2 is 0
-        self.rotates = self.sets * self.bytes >= COLD_L2 * l2
-        self.weight = (1 + 0.1 * torch.randn(point.d, device=DEVICE, generator=generator)).to(
-            getattr(torch, point.weight)
-        )
-        self.x = [new(point.m) for _ in range(self.sets)]
-        self.r: list[Any] = [new(point.m) if wide else None for _ in range(self.sets)]
-
-    def for_copy(self) -> _Inputs:
-        """x and residual of a set as one tensor, so that a copy of it moves the op's bytes."""
-        import torch
-
-        if self.r[0] is not None:
-            self.x = [torch.cat((x, r)) for x, r in zip(self.x, self.r, strict=True)]
-            self.r = [None] * self.sets
-        return self
 
 
 class Worker:
@@ -73,6 +40,7 @@ class Worker:
         self.graphs: dict[str, tuple[Any, int]] = {}
         self.made: dict[Point, tuple[Any, Any]] = {}  # compiled ahead: the call and the weight it was made for
         self.flush: Any = None
+        self.l2 = self.memory = 0
         self.call: Callable[[], Any] | None = None
 
     def hello(self) -> dict[str, Any]:
@@ -82,7 +50,7 @@ class Worker:
         import torch
 
         found = torch.cuda.get_device_properties(0)
-        self.l2 = int(found.L2_cache_size)
+        self.l2, self.memory = int(found.L2_cache_size), int(found.total_memory)
         provider = PROVIDERS.get(self.name)
         return {
             "note": provider.note if provider else "",
@@ -118,7 +86,7 @@ class Worker:
         import torch
 
         self.drop()
-        inputs = _Inputs(point, self.l2)
+        inputs = Inputs(point, self.l2, self.memory)
         if self.name not in PROVIDERS:
             return self._setup_copy(point, inputs)
         if point in self.made:
@@ -147,40 +115,49 @@ class Worker:
                 report["profile_error"] = f"{type(error).__name__}: {str(error)[:200]}"
         return report
 
-    def _setup_copy(self, point: Point, inputs: _Inputs) -> dict[str, Any]:
-        best: tuple[float, str] | None = None
-        for way, copy in copying.copies().items():
-            self._capture(point, lambda x, r, copy=copy: copy(x), inputs.for_copy())
-            us = statistics.median(self.time("cold", 5)["us"])
-            if best is None or us < best[0]:
-                best = us, way
-        assert best is not None
-        chosen = copying.copies()[best[1]]
-        return {"way": best[1]} | self._capture(point, lambda x, r: chosen(x), inputs.for_copy())
+    def _setup_copy(self, point: Point, inputs: Inputs) -> dict[str, Any]:
+        """All ways to copy, into the same tensors; the conductor times them in turn with everyone else."""
+        import torch
 
-    def _capture(self, point: Point, make: Any, inputs: _Inputs) -> dict[str, Any]:
-        self.graphs.clear()
+        sources = inputs.for_copy().x
+        targets = [torch.empty_like(x) for x in sources]
+        report: dict[str, Any] = {"ways": list(copying.copies())}
+        for way, copy in copying.copies().items():
+            turns = [functools.partial(copy, x, y) for x, y in zip(sources, targets, strict=True)]
+            turns[0]()
+            torch.cuda.synchronize()
+            report |= self._capture_cold(point, turns, inputs, f"cold {way}")
+        return report
+
+    def _capture(self, point: Point, make: Any, inputs: Inputs) -> dict[str, Any]:
         x, r, sets = inputs.x, inputs.r, inputs.sets
-        make(x[0], r[0])
-        calls = max(8, min(64, int(GRAPH_US / max(1.0, bytes_touched(point) / 4e6))))
-        turns = [functools.partial(make, x[i % sets], r[i % sets]) for i in range(calls)]
-        self.graphs["warm"] = timing.capture([functools.partial(make, x[0], r[0])] * calls, 1), calls
+        turns = [functools.partial(make, x[i], r[i]) for i in range(sets)]
+        turns[0]()
+        calls = _calls(point)
+        self.graphs["warm"] = timing.capture([turns[0]] * calls, 1), calls
+        nodes = timing.graph_nodes(self.graphs["warm"][0])
+        per_call = None if nodes is None else {kind: count / calls for kind, count in nodes.items()}
+        return {
+            **self._capture_cold(point, turns, inputs, "cold"),
+            "calls_per_graph": calls,
+            "nodes_per_call": per_call,
+        }
+
+    def _capture_cold(self, point: Point, turns: list[Any], inputs: Inputs, name: str) -> dict[str, Any]:
+        calls, sets = _calls(point), inputs.sets
         if inputs.rotates:
-            self.graphs["cold"] = timing.capture(turns, sets), calls
+            self.graphs[name] = timing.capture([turns[i % sets] for i in range(calls)], sets), calls
         else:
             # too small to rotate past the cache: a read of three L2 before each call, and its own time taken off
             self.flush = self.flush or timing.Flush(self.l2)
             self.flush()
-            few = [step for turn in turns[:8] for step in (self.flush, turn)]
-            self.graphs["cold"] = timing.capture(few, sets), 8
-            self.graphs["flush"] = timing.capture([self.flush] * 8, 1), 8
-        nodes = timing.graph_nodes(self.graphs["warm"][0])
+            few = [step for i in range(FLUSHED) for step in (self.flush, turns[i % sets])]
+            self.graphs[name] = timing.capture(few, sets), FLUSHED
+            self.graphs["flush"] = timing.capture([self.flush] * FLUSHED, 1), FLUSHED
         return {
             "cold_by": "rotation" if inputs.rotates else "flush",
             "sets": sets,
             "rotated_bytes": sets * inputs.bytes,
-            "calls_per_graph": calls,
-            "nodes_per_call": None if nodes is None else {kind: count / calls for kind, count in nodes.items()},
         }
 
     def _profile(self, point: Point, report: dict[str, Any]) -> None:
@@ -194,27 +171,33 @@ class Worker:
             report["gap_us"], report["kernel_us"] = _median(gaps), _median(durations)
 
     def time(self, what: str, times: int) -> dict[str, Any]:
-        """Samples in µs per call: `warm`, `cold` (with the flush's own time taken off) or `host`."""
+        """Samples in µs per call: `warm`, `cold` or `cold WAY` (with the flush's own time taken off), or `host`."""
         if what == "host":
             assert self.call is not None
             return {"us": timing.host_us(self.call, 30, times)}
         graph, calls = self.graphs[what]
         samples = timing.replay_us(graph, calls, times)
-        if what == "cold" and "flush" in self.graphs:
+        if what.startswith("cold") and "flush" in self.graphs:
             own = timing.replay_us(*self.graphs["flush"], times)
             samples = [a - b for a, b in zip(samples, own, strict=True)]
         return {"us": samples}
 
-    def prepare(self, points: list[Point]) -> dict[str, Any]:
-        """Compiles these points ahead, beside other processes; autotuners still get the GPU alone. Seconds per point."""
+    def prepare(self, points: list[Point], limit_s: float) -> dict[str, Any]:
+        """Compiles these points ahead, beside other processes; autotuners still get the GPU alone. Seconds per point.
+
+        After `limit_s` it starts no further one.
+        """
         import torch
 
         took: dict[str, Any] = {}
+        until = time.monotonic() + limit_s
         for point in points:
+            if time.monotonic() > until:
+                break
             start = time.perf_counter()
             try:
                 with gpu_alone():
-                    inputs = _Inputs(point, 0)
+                    inputs = Inputs(point, 0)
                     torch.cuda.synchronize()
                 make = PROVIDERS[self.name].make(point.op, point.d, inputs.weight, EPS)
                 lock_autotuners()
@@ -237,6 +220,10 @@ class Worker:
         if torch is not None:
             torch.cuda.empty_cache()
         return {}
+
+
+def _calls(point: Point) -> int:
+    return max(8, min(64, int(GRAPH_US / max(1.0, bytes_touched(point) / 4e6))))
 
 
 def _median(values: list[float]) -> float | None:

@@ -130,4 +130,14 @@ def _absent(report: Mapping[str, Any]) -> list[str]:
         f"- {name}: {why} ({len(where)} points: {', '.join(where[:4])}{' …' if len(where) > 4 else ''})"
         for (name, why), where in refused.items()
     ]
+    lines += [
+        f"- {SHORT.get(name, name)}: left out by a rule fixed beforehand, {rule['points']} points of the wide sweep: {rule['why']}"
+        for name, rule in report.get("left_out", {}).items()
+        if any(name not in p["providers"] for p in report["points"])
+    ]
+    late = report.get("not_reached", [])
+    if late:
+        lines.append(
+            f"- not reached within the budget: {len(late)} points ({', '.join(late[:8])}{' …' if len(late) > 8 else ''})"
+        )
     return ["", "## Not measured", "", *lines] if lines else []

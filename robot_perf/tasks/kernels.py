@@ -16,7 +16,9 @@ __all__ = ["RmsNormRequest", "bench_rmsnorm", "chart", "document", "markdown", "
 
 @dataclass(frozen=True, slots=True)
 class RmsNormRequest:
-    """What to bench. `sweep` headline | wide | all; providers empty = every one that is installed."""
+    """What to bench. `sweep` headline | wide | all; providers empty = every one that is installed; one that is named is run at
+    every point, also of the wide sweep.
+    """
 
     sweep: str = "headline"
     providers: tuple[str, ...] = ()
@@ -24,6 +26,7 @@ class RmsNormRequest:
     replays: int = 5
     ahead: int = 0
     budget_s: float | None = None
+    resume: Path | None = None  # a report, or the partial one of a bench that was stopped: its points are kept
 
 
 def bench_rmsnorm(
@@ -31,10 +34,11 @@ def bench_rmsnorm(
 ) -> dict[str, Any]:
     """The raw report of a bench on this machine's GPU. Raises UsageError for an unknown sweep or provider."""
     from robot_perf.measure.kernel_bench import BenchRequest, run_bench
-    from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE
+    from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, left_out
     from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS
 
-    sweeps = {"headline": (*HEADLINE, *MIXED), "wide": WIDE, "all": (*HEADLINE, *MIXED, *_shuffled(WIDE))}
+    headline, wide = (*HEADLINE, *MIXED), tuple(_shuffled(WIDE))
+    sweeps = {"headline": (headline,), "wide": (wide,), "all": (headline, wide)}
     if request.sweep not in sweeps:
         raise UsageError(f"no sweep {request.sweep!r}", why=f"Allowed: {', '.join(sweeps)}.")
     for name in request.providers:
@@ -45,13 +49,15 @@ def bench_rmsnorm(
         names = (OURS, *names)
     report = run_bench(
         BenchRequest(
-            points=tuple(sweeps[request.sweep]),
+            parts=sweeps[request.sweep],
             providers=names,
             rounds=request.rounds,
             replays=request.replays,
             ahead=request.ahead,
             budget_s=request.budget_s,
             profiled=frozenset(HEADLINE),
+            left_out={name: rule for name, rule in left_out().items() if name not in request.providers},
+            resumed=None if request.resume is None else read_report(request.resume),
         ),
         say,
         keep,

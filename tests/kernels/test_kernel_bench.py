@@ -15,12 +15,14 @@ from robot_perf.errors import BackendUnavailableError, UsageError
 from robot_perf.measure import (
     kernel_bench,
     kernel_bench_copy,
+    kernel_bench_inputs,
+    kernel_bench_process,
     kernel_bench_timing,
     kernel_bench_worker,
 )
 from robot_perf.measure.kernel_bench import BenchRequest, run_bench
 from robot_perf.measure.kernel_bench_check import judge
-from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, Point, bytes_touched
+from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, Point, bytes_touched, left_out
 from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, SERIAL, _fresh
 from robot_perf.measure.kernel_bench_summary import summarise
 from robot_perf.tasks import kernels as task
@@ -43,7 +45,8 @@ for line in sys.stdin:
         size = point["m"] * point["d"] * 2 * (4 if point["op"] == "add_rms_norm" else 2)
         us = (1.0 + size / 4.1e6) * speed
         r = {"failed": None, "order": "fp32", "max_ulp": 0.5, "cold_by": "rotation" if size > 3e6 else "flush", "sets": 3,
-             "nodes_per_call": {"kernel": 1.0}, "calls_per_graph": 8, "way": "Triton kernel"}
+             "nodes_per_call": {"kernel": 1.0}, "calls_per_graph": 8}
+        if name == "copy": r["ways"] = ["memcpy", "Triton kernel"]
         if m["profile"] and point["m"] == 1: r |= {"gap_us": 0.3, "kernel_us": 0.9}
         if name == "fla" and point["d"] > 32768: r = {"error": "RuntimeError: rows above 64 KB"}
         if name == "liger" and point["d"] == 1024: r = {"failed": "7 ulp from FP64 of the fp32 order", "order": "fp32", "max_ulp": 7.0}
@@ -51,7 +54,8 @@ for line in sys.stdin:
         if name == "torch.compile" and point["d"] == 5120: sys.exit(3)
     elif c == "time":
         order.write(name + " " + m["what"] + "\\n"); order.flush()
-        r = {"us": [us * rng.uniform(0.99, 1.01) for _ in range(m["times"])]}
+        slow = 1.05 if "Triton" in m["what"] else 1.0
+        r = {"us": [us * slow * rng.uniform(0.99, 1.01) for _ in range(m["times"])]}
         if m["what"] == "host": r = {"us": [9.0 * speed] * m["times"]}
     elif c == "prepare": r = {"took_s": {p["op"] + str(p["m"]): 0.1 for p in m["points"]}}
     else: r = {}
@@ -63,14 +67,15 @@ for line in sys.stdin:
 def stand_in(tmp_path, monkeypatch):
     script, log = tmp_path / "worker.py", tmp_path / "order.txt"
     script.write_text(textwrap.dedent(STAND_IN) % str(log))
-    monkeypatch.setattr(kernel_bench, "WORKER", (sys.executable, str(script)))
+    monkeypatch.setattr(kernel_bench_process, "WORKER", (sys.executable, str(script)))
     monkeypatch.setattr(kernel_bench, "open_meter", lambda device: (None, "none here"))
     return log
 
 
 def measure(points=HEADLINE, providers=tuple(PROVIDERS), **more):
     kept = []
-    request = BenchRequest(tuple(points), tuple(providers), rounds=3, replays=3, profiled=frozenset(HEADLINE), **more)
+    parts = more.pop("parts", (tuple(points),))
+    request = BenchRequest(parts, tuple(providers), rounds=3, replays=3, profiled=frozenset(HEADLINE), **more)
     report = run_bench(request, lambda line: None, kept.append)
     return {**report, "date": "2026-01-01"}, kept
 
@@ -98,6 +103,38 @@ def test_a_budget_stops_between_points(stand_in):
     report, _ = measure(budget_s=1e-6)
     assert report["points"] == []
     assert "budget" in report["stopped"]
+    assert report["not_reached"] == [p.name for p in HEADLINE]
+    assert "not reached within the budget: 30 points" in task.markdown(task.document(report, spec_gb_s=4800.0), "x")
+
+
+def test_the_roof_is_the_fastest_copy_timed_in_turn(stand_in):
+    report, _ = measure(points=HEADLINE[7:8])
+    copy = report["points"][0]["copy"]
+    assert copy["way"] == "memcpy"
+    assert set(copy["ways_us"]) == {"memcpy", "Triton kernel"}
+    assert len(copy["samples_us"]["cold"]) == 9
+    turns = [line for line in stand_in.read_text().splitlines() if line.startswith("copy")]
+    assert turns == ["copy cold memcpy", "copy cold Triton kernel"] * 3  # as often as a provider, not once before all
+
+
+def test_a_rule_leaves_providers_out_and_the_report_says_so(stand_in):
+    report, _ = measure(parts=(HEADLINE[:2], WIDE[:3]), left_out={"eager": ("too slow", frozenset(WIDE))})
+    assert ["eager" in p["providers"] for p in report["points"]] == [True, True, False, False, False]
+    page = task.markdown(task.document(report, spec_gb_s=4800.0), "x")
+    assert f"eager: left out by a rule fixed beforehand, {len(WIDE)} points of the wide sweep: too slow" in page
+    points = left_out()["torch.compile max-autotune"][1]
+    assert points < set(WIDE)
+    assert all(bytes_touched(p) >= 64e6 for p in set(WIDE) - points)
+
+
+def test_a_stopped_bench_goes_on_where_it_stopped(stand_in, monkeypatch):
+    first, kept = measure(points=HEADLINE[:3])
+    assert kept[-1]["points"] == first["points"]  # the partial report has what was measured
+    whole, _ = measure(points=HEADLINE[:5], resumed=first)
+    assert [(p["op"], p["m"], p["d"]) for p in whole["points"]] == [(p.op, p.m, p.d) for p in HEADLINE[:5]]
+    assert whole["points"][:3] == first["points"]
+    with pytest.raises(UsageError, match="go on"):
+        measure(points=HEADLINE[:5], resumed={**first, "torch": "1.0"})
 
 
 def test_compiling_ahead_is_reported_apart(stand_in):
@@ -109,7 +146,7 @@ def test_compiling_ahead_is_reported_apart(stand_in):
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
 def test_without_a_gpu_the_bench_says_so():
     with pytest.raises(BackendUnavailableError, match=r"GPU|import"):
-        run_bench(BenchRequest(HEADLINE[:1], (OURS,)), lambda line: None, lambda report: None)
+        run_bench(BenchRequest((HEADLINE[:1],), (OURS,)), lambda line: None, lambda report: None)
 
 
 def test_the_summary_and_every_rendering(stand_in):
@@ -190,6 +227,7 @@ def test_the_judge_names_the_order_and_refuses_what_is_wrong():
 def on_cpu(monkeypatch):
     """The worker's steps on the CPU: real providers and checks, pretended graphs and clocks."""
     monkeypatch.setattr(kernel_bench_worker, "DEVICE", "cpu")
+    monkeypatch.setattr(kernel_bench_inputs, "DEVICE", "cpu")
     monkeypatch.setattr(kernel_bench_timing, "DEVICE", "cpu")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
@@ -209,7 +247,11 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(
         kernel_bench_timing, "replay_us", lambda graph, calls, times: [2.0 + 0.1 * i for i in range(times)]
     )
-    monkeypatch.setattr(kernel_bench_copy, "copies", lambda: {"memcpy": lambda x: x.clone(), "torch kernel": torch.neg})
+    monkeypatch.setattr(
+        kernel_bench_copy,
+        "copies",
+        lambda: {"memcpy": lambda x, y: y.copy_(x), "torch kernel": lambda x, y: torch.neg(x, out=y)},
+    )
     with torch.no_grad():
         yield
 
@@ -235,7 +277,8 @@ def test_a_point_compiled_ahead_is_the_one_that_is_timed(on_cpu, monkeypatch, tm
     worker = kernel_bench_worker.Worker("F.rms_norm")
     worker.hello()
     points = [Point("rms_norm", 2, 2048), Point("add_rms_norm", 2, 64)]
-    took = worker.prepare(points)["took_s"]
+    assert worker.prepare(points, -1.0)["took_s"] == {}  # no time left: compiled when set up
+    took = worker.prepare(points, 60.0)["took_s"]
     assert set(took) == {p.name for p in points}
     made = worker.made[points[0]][0]
     calls = []
@@ -255,8 +298,9 @@ def test_the_copy_moves_the_ops_bytes(on_cpu):
     worker = kernel_bench_worker.Worker("copy")
     worker.hello()
     reply = worker.setup(Point("add_rms_norm", 4, 2048), profile=False)
-    assert reply["way"] in ("memcpy", "torch kernel")
-    assert worker.time("cold", 2)["us"] == [2.0, 2.1]
+    assert reply["ways"] == ["memcpy", "torch kernel"]
+    assert reply["rotated_bytes"] == reply["sets"] * 2 * 4 * 2048 * 2  # x and the residual, read; as many are written
+    assert worker.time("cold memcpy", 2)["us"] == [2.0, 2.1]
 
 
 def test_a_wrong_kernel_is_not_timed(on_cpu, monkeypatch):
