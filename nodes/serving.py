@@ -1,0 +1,41 @@
+"""How the two nodes of a test bench begin and end: the same for the monitor and the stand-in robot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.nodes import ros
+
+
+def serve(name: str, make: Callable[[], Any], args: list[str] | None) -> int:
+    """Makes a node and spins it until a signal, or until `node.over(now_s)`; then `node.end()`. The exit code of the executable.
+
+    Without rclpy, or with a parameter that is refused, it says so on standard error: exit code 2.
+    """
+    node = None
+    try:
+        ros.require()
+        from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+    except RobotPerfError as error:
+        ros.say(f"{name}: {error}")
+        return int(ExitCode.USAGE)
+    ros.rclpy.init(args=args)
+    try:
+        node = make()
+        executor = SingleThreadedExecutor()
+        executor.add_node(node)
+        while ros.rclpy.ok() and not node.over(time.monotonic()):
+            executor.spin_once(timeout_sec=0.2)
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except RobotPerfError as error:
+        ros.say(f"{name}: {error}")
+        return int(ExitCode.USAGE)
+    finally:
+        if node is not None:
+            node.end()
+        ros.rclpy.try_shutdown()
+    return int(ExitCode.PASS)
