@@ -216,9 +216,12 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
             self.get_logger().error(
                 "the policy raised in the loop:\n" + "".join(traceback.format_exception(body.failure))
             )
+            self.teller.failed(f"the policy raised {type(body.failure).__name__}: {body.failure}")
             self.trigger_deactivate()
         elif body.stopped_stale:
-            self.get_logger().error("an observation is stale and on_stale is stop: deactivating")
+            text = "an observation is stale and on_stale is stop: deactivating"
+            self.get_logger().error(text)
+            self.teller.failed(text)
             self.trigger_deactivate()
 
     def _check_changes(self, changes: Sequence[Any]) -> Any:

@@ -1,8 +1,7 @@
-"""What the policy node tells: /diagnostics (REP-107), /statistics where its messages exist, systemd's watchdog."""
+"""What the nodes tell: /diagnostics (REP-107) and systemd's watchdog."""
 
 from __future__ import annotations
 
-import math
 import os
 import socket
 from collections.abc import Mapping
@@ -88,7 +87,7 @@ def loop_values(
         "block steps": str(live["block"]["reached"]),
         "block length": str(live["block"]["steps"]),
         "backend": str(live["backend"]),
-        "graph": str(facts.get("graph", facts.get("capture", "none"))),
+        "graph": "captured" if facts.get("captured") else "none",
         "compiles": str(facts.get("compiles", 0)),
         "device clock (MHz)": _text(live["device"]["clock_mhz"]),
         "throttled": _text(live["device"]["throttled"]),
@@ -103,35 +102,6 @@ def status(level: int, name: str, message: str, values: Mapping[str, str], hardw
     found = DiagnosticStatus(level=_LEVELS[level], name=name, message=message, hardware_id=hardware)
     found.values = [KeyValue(key=k, value=str(v)) for k, v in values.items()]
     return found
-
-
-def statistics_type() -> Any:
-    """statistics_msgs' message, or None where it isn't installed (the wheels have none)."""
-    try:
-        from statistics_msgs.msg import MetricsMessage
-    except ImportError:
-        return None
-    return MetricsMessage
-
-
-def metrics(kind: Any, source: str, figures: Mapping[str, Any] | None, window: tuple[Any, Any]) -> Any:
-    """One MetricsMessage of a phase, ms: maximum and sample count. NaN where there is no data; percentiles have no type there."""
-    from statistics_msgs.msg import StatisticDataPoint, StatisticDataType
-
-    message = kind(
-        measurement_source_name=source,
-        metrics_source="response_time",
-        unit="ms",
-        window_start=window[0],
-        window_stop=window[1],
-    )
-    largest = math.nan if figures is None or figures["max"] is None else figures["max"] / 1e6
-    count = 0.0 if figures is None else float(figures["n"])
-    message.statistics = [
-        StatisticDataPoint(data_type=StatisticDataType.STATISTICS_DATA_TYPE_MAXIMUM, data=largest),
-        StatisticDataPoint(data_type=StatisticDataType.STATISTICS_DATA_TYPE_SAMPLE_COUNT, data=count),
-    ]
-    return message
 
 
 def notify_systemd(text: str) -> None:

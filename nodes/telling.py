@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from robot_perf.measure.node.levels import ERROR, OK, STALE, WARN, LoopLevels, Warnings
-from robot_perf.nodes import reporting, ros
+from robot_perf.nodes import reporting, ros, statistics
 
 if TYPE_CHECKING:
     from robot_perf.measure.node.body import NodeBody
@@ -21,6 +21,7 @@ class Teller:
         self.node = node
         self.live: dict[str, Any] = {}
         self.levels, self.warnings = LoopLevels(), Warnings()
+        self._loop = (OK, "")  # of the keeper's last word
         self.qos_trouble: list[str] = []
         self.hardware = reporting.hardware_id()
 
@@ -42,7 +43,7 @@ class Teller:
 
         node = self.node
         asked = bool(node.values["statistics"])
-        kind = reporting.statistics_type() if asked else None
+        kind = statistics.message_type() if asked else None
         if asked and kind is None:
             node.get_logger().warning(
                 "parameter statistics: statistics_msgs is not installed; /statistics is not published"
@@ -51,11 +52,7 @@ class Teller:
             node.destroy_publisher, node.create_publisher(DiagnosticArray, "/diagnostics", ros.slow())
         )
         self._verdicts = node.own(node.destroy_publisher, node.create_publisher(String, "~/verdict", ros.latched()))
-        self._statistics = (
-            None
-            if kind is None
-            else node.own(node.destroy_publisher, node.create_publisher(kind, "/statistics", ros.slow()))
-        )
+        self._statistics = None if kind is None else statistics.Statistics(node, kind)
         node.own(node.destroy_service, node.create_service(Trigger, "~/report", self._report))
         node.own(node.destroy_timer, ros.steady_timer(node, 1.0, self._diagnose))
 
@@ -63,13 +60,37 @@ class Teller:
         """One event of the keeper."""
         kind = event["event"]
         if kind == "live":
-            self.live = event
+            self._live(event)
         elif kind == "block":
             self._block(event)
         elif kind == "trouble":
             self.node.get_logger().error(event["what"])
         elif kind == "failed":
             self.node.get_logger().error(f"keeper: {event['error']['what']} {event['error']['detail']}")
+
+    def _live(self, event: dict[str, Any]) -> None:
+        """Once a second: the level is looked at once, and a new error doesn't wait for the timer."""
+        self.live = event
+        if not self.active or "window" not in event:
+            return
+        before, self._loop = self._loop[0], self.levels.look(event, self._thresholds())
+        if event["hung_in_step"] is not None:
+            self._loop = ERROR, f"the policy has not returned from step {event['hung_in_step']}"
+        if self._loop[0] == ERROR and before != ERROR:
+            self._diagnose()
+        if self._statistics is not None:
+            self._statistics.publish(event["moments"])
+
+    def _thresholds(self) -> dict[str, float]:
+        return {
+            f"{n}.{w}": float(self.node.get_parameter(f"diagnostics.threshold.{n}.{w}").value)
+            for n in ("miss_ratio", "gap_periods", "stale_ratio")
+            for w in ("warn", "error")
+        }
+
+    def failed(self, text: str) -> None:
+        """The loop's last word when it ends by itself: an error, at once, before the publishers may go."""
+        self._publish([self._status(ERROR, text, {"rate achieved, window (Hz)": "0"})])
 
     @staticmethod
     def block_line(event: dict[str, Any]) -> str:
@@ -105,55 +126,35 @@ class Teller:
 
     def _diagnose(self) -> None:
         """Once a second: /diagnostics, counted warnings, the service manager's watchdog."""
+        reporting.notify_systemd("WATCHDOG=1")
+        self._publish([self._loop_status(), self._observation_status()])
+        self._warn()
+
+    def _publish(self, statuses: list[Any]) -> None:
         from diagnostic_msgs.msg import DiagnosticArray
 
-        reporting.notify_systemd("WATCHDOG=1")
         array = DiagnosticArray()
         array.header.stamp = self.node.get_clock().now().to_msg()
-        array.status = [self._loop_status(), self._observation_status()]
+        array.status = statuses
         self._diagnostics.publish(array)
-        self._warn()
-        if self._statistics is not None and self.live.get("window"):
-            stamp = array.header.stamp
-            for phase in ("response", "execution", "publish"):
-                source = f"{self.node.get_fully_qualified_name()}: {phase}"
-                self._statistics.publish(
-                    reporting.metrics(reporting.statistics_type(), source, self.live["window"][phase], (stamp, stamp))
-                )
+
+    def _status(self, level: int, text: str, values: dict[str, str]) -> Any:
+        return reporting.status(level, f"{self.node.get_name()}: control loop", text, values, self.hardware)
 
     def _loop_status(self) -> Any:
-        name, live, body = f"{self.node.get_name()}: control loop", self.live, self.body
+        live, body = self.live, self.body
         if not self.active or "window" not in live or body is None:
-            text = (
-                "waiting for observations on " + ", ".join(body.live.missing)
-                if self.active and body and body.live and body.live.missing
-                else ""
-            )
-            level = WARN if text else STALE
-            return reporting.status(
-                level, name, text or "not active", {"rate achieved, window (Hz)": "0"}, self.hardware
-            )
-        thresholds = {
-            f"{n}.{w}": float(self.node.get_parameter(f"diagnostics.threshold.{n}.{w}").value)
-            for n in ("miss_ratio", "gap_periods", "stale_ratio")
-            for w in ("warn", "error")
-        }
-        level, text = self.levels.look(live, thresholds)
-        if live["hung_in_step"] is not None:
-            level, text = ERROR, f"the policy has not returned from step {live['hung_in_step']}"
-        elif self.node.link is None or not self.node.link.alive:
+            waiting = body.live.missing if self.active and body and body.live else []
+            idle = "active, nothing reported yet" if self.active else "not active"
+            text = "waiting for observations on " + ", ".join(waiting) if waiting else idle
+            return self._status(WARN if waiting else STALE, text, {"rate achieved, window (Hz)": "0"})
+        level, text = self._loop
+        if self.node.link is None or not self.node.link.alive:
             level, text = max(level, WARN), "the keeper process is gone: steps are not recorded; " + text
         block = body.blocks.current if body.blocks is not None else None
         facts = {**body.report["backend_facts"], **(block.facts["before"]["events"] if block is not None else {})}
-        return reporting.status(
-            level,
-            name,
-            text,
-            reporting.loop_values(
-                live, facts, self.node.activity.unrecorded if self.node.activity else 0, self.node.executor_baseline_ns
-            ),
-            self.hardware,
-        )
+        unrecorded = self.node.activity.unrecorded if self.node.activity else 0
+        return self._status(level, text, reporting.loop_values(live, facts, unrecorded, self.node.executor_baseline_ns))
 
     def _observation_status(self) -> Any:
         values: dict[str, str] = {}

@@ -192,6 +192,7 @@ class Keeper:
         if self.figures is not None:
             live["window"] = self.figures.window(now, running=running is not None)
             live["since_activation"] = self.figures.totals()
+            live["moments"] = self.figures.moments()
         return live
 
     def _device(self) -> dict[str, Any]:

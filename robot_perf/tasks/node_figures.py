@@ -43,6 +43,7 @@ class Activation:
         self._run = 0
         self._next_grid: int | None = None
         self._window: dict[str, Ints] = {name: np.zeros(0, np.int64) for name in _USED}
+        self._fresh: list[dict[str, Ints]] = []  # since `moments` was asked
 
     def add(self, rows: dict[str, Ints]) -> None:
         """New rows of the window, in order; grid positions are told by `release_ns`, so that blocks join without a seam."""
@@ -70,6 +71,7 @@ class Activation:
         self.starved += int(np.count_nonzero(flags & STARVED))
         self.stale += int(np.count_nonzero(flags & STALE))
         self.withheld += int(np.count_nonzero(flags & WITHHELD))
+        self._fresh.append(rows)
         oldest = int(rows["release_ns"][-1]) - max(WINDOW_NS, WINDOW_PERIODS * self.period_ns)
         joined_rows = {n: np.concatenate((self._window[n], rows[n])) for n in _USED}
         keep = joined_rows["release_ns"] > oldest
@@ -93,58 +95,53 @@ class Activation:
     def window(self, now_ns: int, *, running: bool) -> dict[str, Any]:
         """Figures of the newest periods. A loop that stands still has an open gap that counts, and a rate of 0."""
         c = self._window
-        n = len(c["step"])
-        empty = {
-            "releases": 0,
-            "executed": 0,
-            "misses": 0,
-            "skipped": 0,
-            "starved": 0,
-            "stale": 0,
-            "max_gap_ns": None,
-            "period_mean_ns": None,
-        }
-        if not n:
-            return {
-                **empty,
-                **dict.fromkeys(
-                    (
-                        "response",
-                        "wake",
-                        "execution",
-                        "publish",
-                        "release_to_publish",
-                        "own",
-                        "observation_age",
-                        "header_age",
-                    )
-                ),
-            }
-        finished = c["end_ns"] != NOT_MEASURED
-        response = (c["end_ns"] - c["release_ns"])[finished]
-        releases = int((c["release_ns"][-1] - c["release_ns"][0]) // self.period_ns) + 1
-        skipped = releases - len(response)
+        starts, finished = c["start_ns"], c["end_ns"] != NOT_MEASURED
+        phases = _phases(c)
+        releases = int((c["release_ns"][-1] - c["release_ns"][0]) // self.period_ns) + 1 if len(starts) else 0
+        skipped = releases - len(phases["response"])
         gaps = np.diff(c["end_ns"][finished])
-        open_gap = now_ns - self.last_end_ns if running and self.last_end_ns > 0 else 0
+        open_gap = now_ns - self.last_end_ns if running and self.last_end_ns > 0 and len(starts) else 0
         stalled = open_gap > max(20 * self.period_ns, 1_000_000_000)
-        starts = c["start_ns"]
-        fed, sent = (c["observation_ns"] > 0) & finished, (c["published_ns"] > 0) & finished
-        aged, waited = c["header_age_ns"] != NOT_MEASURED, c["wake_ns"] != NOT_MEASURED
         return {
-            "releases": releases, "executed": len(response),
-            "misses": int(np.count_nonzero(response > self.deadline_ns)) + skipped, "skipped": skipped,
+            "releases": releases, "executed": releases - skipped,
+            "misses": int(np.count_nonzero(phases["response"] > self.deadline_ns)) + skipped, "skipped": skipped,
             "starved": int(np.count_nonzero(c["flags"] & STARVED)), "stale": int(np.count_nonzero(c["flags"] & STALE)),
             "max_gap_ns": max(int(gaps.max(initial=0)), open_gap) or None,
-            "period_mean_ns": None if n < 2 or stalled else float(starts[-1] - starts[0]) / (n - 1),
+            "period_mean_ns": None if len(starts) < 2 or stalled else float(starts[-1] - starts[0]) / (len(starts) - 1),
             "stalled": stalled,
-            "response": _figures(response, skipped), "wake": _figures((c["wake_ns"] - c["release_ns"])[waited]),
-            "execution": _figures((c["end_ns"] - c["start_ns"])[finished]),
-            "publish": _figures((c["published_ns"] - c["end_ns"])[sent]),
-            "release_to_publish": _figures((c["published_ns"] - c["release_ns"])[sent]),
-            "own": _figures(c["own_ns"][c["own_ns"] >= 0]),
-            "observation_age": _figures((c["start_ns"] - c["observation_ns"])[fed]),
-            "header_age": _figures(c["header_age_ns"][aged]),
+            **{name: _figures(values, skipped if name == "response" else 0) for name, values in phases.items()},
         }  # fmt: skip
+
+    def moments(self) -> dict[str, dict[str, Any]]:
+        """Per phase n, mean, min, max and standard deviation (of the population) of the rows since the last call, ns; null without any."""
+        rows = {name: np.concatenate([np.zeros(0, np.int64), *(r[name] for r in self._fresh)]) for name in _USED}
+        self._fresh = []
+        return {name: _moments(values) for name, values in _phases(rows).items()}
+
+
+def _phases(c: dict[str, Ints]) -> dict[str, Ints]:
+    """What is measured of each step, ns; rows that lack it are left out."""
+    finished = c["end_ns"] != NOT_MEASURED
+    fed, sent = (c["observation_ns"] > 0) & finished, (c["published_ns"] > 0) & finished
+    aged, waited = c["header_age_ns"] != NOT_MEASURED, c["wake_ns"] != NOT_MEASURED
+    return {
+        "response": (c["end_ns"] - c["release_ns"])[finished],
+        "wake": (c["wake_ns"] - c["release_ns"])[waited],
+        "execution": (c["end_ns"] - c["start_ns"])[finished],
+        "publish": (c["published_ns"] - c["end_ns"])[sent],
+        "release_to_publish": (c["published_ns"] - c["release_ns"])[sent],
+        "own": c["own_ns"][c["own_ns"] >= 0],
+        "observation_age": (c["start_ns"] - c["observation_ns"])[fed],
+        "header_age": c["header_age_ns"][aged],
+    }
+
+
+def _moments(values: Ints) -> dict[str, Any]:
+    if not len(values):
+        return {"n": 0, "mean": None, "min": None, "max": None, "stddev": None}
+    return {
+        "n": len(values), "mean": float(values.mean()), "min": int(values.min()), "max": int(values.max()), "stddev": float(values.std()),
+    }  # fmt: skip
 
 
 def new_rows(stepmap: StepMap, read: int) -> tuple[dict[str, Ints], int]:

@@ -85,11 +85,18 @@ def test_stop_deactivates_and_saves(start, driver, tmp_path):
 
 
 def test_a_policy_that_raises_ends_unconfigured_with_its_traceback(start, driver, tmp_path):
+    from diagnostic_msgs.msg import DiagnosticArray
+
+    arrays = []
+    driver.node.create_subscription(DiagnosticArray, "/diagnostics", arrays.append, 10)
     node = start("policy_node", policy="odd_policies:raises", observations="random", **FAST)
     log = node.wait_for("motor table has no entry 7")
     driver.until(lambda: driver.state() == "unconfigured", what="unconfigured")
     driver.until(lambda: runs(tmp_path), what="a Run")
     assert "odd_policies.py" in log
+    loop = [s for a in arrays for s in a.status if s.name == "policy_node: control loop"]
+    assert loop[-1].level == b"\x02"
+    assert loop[-1].message == "the policy raised ValueError: motor table has no entry 7"
     verdict = judge(runs(tmp_path)[0])
     assert verdict.status == "INVALID"
     assert "the policy raised" in verdict.reason

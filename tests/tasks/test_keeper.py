@@ -261,6 +261,19 @@ def test_the_window_is_at_least_a_hundred_periods():
     assert figures.window(0, running=False)["releases"] == 100
 
 
+def test_moments_are_of_the_rows_since_the_last_call():
+    figures = Activation(10 * MS, 10 * MS)
+    for k, response in enumerate((2, 4, 6)):
+        figures.add(block_rows(k, 1, response=response * MS))
+    deviation = pytest.approx(np.std([2, 4, 6]) * MS)
+    assert figures.moments()["response"] == {"n": 3, "mean": 4.0 * MS, "min": 2 * MS, "max": 6 * MS, "stddev": deviation}  # fmt: skip
+    without_a_call = block_rows(3, 2, response=5 * MS)
+    without_a_call["end_ns"][0] = -1
+    figures.add(without_a_call)
+    assert figures.moments()["response"]["n"] == 1
+    assert figures.moments()["response"] == {"n": 0, "mean": None, "min": None, "max": None, "stddev": None}
+
+
 # Disk
 
 
