@@ -1,11 +1,12 @@
 """Predict what Nsight Compute will count for the RMSNorm kernels, then count it, then say agree or disagree and why.
 
-    python benchmarks/rmsnorm_ncu.py --out DIR              writes DIR/rmsnorm_ncu_prediction.json, runs ncu, compares
+    python benchmarks/rmsnorm_ncu.py --out DIR [--limit-s 60]   writes DIR/rmsnorm_ncu_prediction.json, runs ncu, compares
     python benchmarks/rmsnorm_ncu.py --out DIR --read CSV   compares with a CSV that ncu wrote for the same launches
 
 The prediction is on disk before ncu starts: bound side, memory and compute utilisation, one kernel per call, DRAM bytes. It comes
 from the tensors' bytes, the device's SM count, L2 and clock, and a measured copy, not from an earlier profile. ncu empties the
-caches before every launch and measures it alone, so that dependent launch is off.
+caches before every launch and measures it alone, so that dependent launch is off. Every kernel of the one profiled call counts,
+ours or not. Exit code: 0 measured (agree or disagree), 1 no figures from ncu, 2 no ncu here.
 """
 
 from __future__ import annotations
@@ -13,9 +14,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +37,12 @@ METRICS = (
 # Machine instructions per element and thread, from the disassembly of the row kernel: two conversions of a bf16x2 pair, a
 # multiply and an add for the sum, two multiplies, half a pack, and a sixteenth each of the 16-byte loads and stores.
 INSTRUCTIONS_PLAIN, INSTRUCTIONS_ADD = 6.0, 8.0
-LAUNCHES = 3  # of each case; ncu's figures of the last are compared, the first ones load modules and warm the TLB
+WARM_UP = 2  # calls of each case before the profiled one: they load modules and warm the TLB
+PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu")
+RESERVE_S = 3.0  # of the limit, for reading and writing what ncu said
 
 
-def predict(point: Point, device: dict[str, float]) -> dict[str, Any]:
+def predict(point: Point, device: dict[str, Any]) -> dict[str, Any]:
     """What ncu should see for one launch of the point. Percentages are ranges."""
     size = bytes_touched(point)
     passes = 4 if point.op == "add_rms_norm" else 2
@@ -105,34 +111,34 @@ def compare(prediction: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def device_facts(spec_gb_s: float) -> dict[str, float]:
+def device_facts(spec_gb_s: float) -> dict[str, Any]:
     """SM count, clock, L2 and the bandwidth of a 1 GiB copy, read from the device."""
     import torch
 
     from robot_perf.measure.kernel_bench_timing import capture, replay_us
+    from robot_perf.measure.nvml import open_meter
 
     found = torch.cuda.get_device_properties(0)
     x = torch.ones(2**28, dtype=torch.float16, device="cuda")
-    torch.neg(x)
-    us = statistics.median(replay_us(capture([lambda: torch.neg(x)] * 8, 1), 8, 9))
-    clock = subprocess.run(
-        ["nvidia-smi", "--query-gpu=clocks.max.sm", "--format=csv,noheader,nounits"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    y = torch.empty_like(x)
+    torch.neg(x, out=y)
+    us = statistics.median(replay_us(capture([lambda: torch.neg(x, out=y)] * 8, 1), 8, 9))
+    meter, why = open_meter("cuda:0")
+    highest = None if meter is None else meter.identity().get("highest_sm_hz")
+    if not highest:
+        raise SystemExit(f"the SM clock can't be read ({why or 'not told'}): the prediction needs it")
     return {
-        "name": found.name,  # type: ignore[dict-item]
+        "name": found.name,
         "sm": found.multi_processor_count,
         "l2_bytes": found.L2_cache_size,
-        "sm_hz": float(clock.stdout.split()[0]) * 1e6,
+        "sm_hz": float(highest),
         "copy_bytes_s": 2 * x.nbytes / us * 1e6,
         "spec_bytes_s": spec_gb_s * 1e9,
     }
 
 
 def launch() -> None:
-    """What ncu runs: each case three times, alone on the device."""
+    """What ncu runs: per case two calls unseen, then one between the profiler's start and stop."""
     import torch
 
     from robot_perf.kernels.rmsnorm import add_rms_norm, rms_norm
@@ -142,61 +148,101 @@ def launch() -> None:
         x = torch.randn(point.m, point.d, device="cuda").to(torch.bfloat16)
         r = torch.randn_like(x) if point.op == "add_rms_norm" else x
         w = torch.ones(point.d, device="cuda").to(torch.bfloat16)
-        for _ in range(LAUNCHES):
+
+        def call(point: Point = point, x: Any = x, r: Any = r, w: Any = w) -> None:
             if point.op == "rms_norm":
                 rms_norm(x, w)
             else:
                 add_rms_norm(x, r, w)
             torch.cuda.synchronize()
-        del x, r
+
+        for _ in range(WARM_UP):
+            call()
+        torch.cuda.profiler.start()
+        call()
+        torch.cuda.profiler.stop()
+        del x, r, call
+        torch.cuda.empty_cache()
 
 
-def profile(folder: Path) -> Path:
-    """Runs ncu over `launch`; the CSV's path."""
-    program = [sys.executable, __file__, "--launch", "--out", str(folder)]
-    ncu = [
-        "ncu",
-        "--csv",
-        "--page",
-        "raw",
-        "--clock-control",
-        "none",
-        "--kernel-name",
-        "regex:^rms_norm_(row|split|loop)$",
-        "--metrics",
-        ",".join(METRICS),
-    ]
-    done = subprocess.run(
-        [*ncu, *program],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "ROBOT_PERF_DEPENDENT_LAUNCH": "0"},
-    )
+def find_ncu(named: str | None) -> str:
+    """The ncu to run. Exits with 2 and the reason where there is none."""
+    for place in (named, shutil.which("ncu"), *PLACES):
+        if place and Path(place).is_file():
+            return place
+    print("no ncu: install Nsight Compute or name it with --ncu; the prediction is written", file=sys.stderr)
+    raise SystemExit(2)
+
+
+def profile(folder: Path, ncu: str, limit_s: float) -> Path:
+    """Runs ncu over `launch`, for `limit_s` at most; the CSV's path. Exits with 1 and ncu's words where it gives no figures."""
+    program = [sys.executable, str(Path(__file__).resolve()), "--launch", "--out", str(folder)]
+    command = [
+        ncu, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off", "--clock-control", "none",
+        "--cache-control", "all", "--metrics", ",".join(METRICS), *program,
+    ]  # fmt: skip
+    environment = {**os.environ, "ROBOT_PERF_DEPENDENT_LAUNCH": "0", "LC_ALL": "C"}
     target = folder / "rmsnorm_ncu.csv"
-    target.write_text(done.stdout + (done.stderr if done.returncode else ""), encoding="utf-8")
+    with (folder / "rmsnorm_ncu.log").open("w", encoding="utf-8") as log, target.open("w", encoding="utf-8") as out:
+        # its own group: ncu's child must end with it
+        process = subprocess.Popen(command, stdout=out, stderr=log, env=environment, start_new_session=True)
+        try:
+            code = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            code = -1
+    said = target.read_text(encoding="utf-8", errors="replace")
+    if '"ID",' not in said:
+        words = [
+            line
+            for line in (said + (folder / "rmsnorm_ncu.log").read_text(errors="replace")).splitlines()
+            if line.strip()
+        ]
+        why = f"it was stopped after {limit_s:.0f} s" if code == -1 else f"it ended with code {code}"
+        print(f"ncu gave no figures: {why}. Its last words:\n" + "\n".join(words[-8:]), file=sys.stderr)
+        raise SystemExit(1)
     return target
 
 
 def read(path: Path) -> list[dict[str, Any]]:
-    """One row per case from the CSV: the last of its launches."""
+    """One entry per case from the CSV, in order: our kernel's figures, and how many kernels a call ran in all."""
     from robot_perf.profiles.model import rows
     from robot_perf.profiles.ncu_csv import read as read_csv
 
     wanted = ("dur_ns", "dram_read_bytes", "dram_write_bytes", "dram_pct", "sm_pct", "registers", "l2_hit_pct")
-    found = list(rows(read_csv(path.read_text(encoding="utf-8"), path.name).kernels, wanted))
-    per_case = len(found) / (len(CASES) * LAUNCHES)
-    out = []
-    for index in range(len(CASES)):
-        row = found[min(len(found) - 1, int((index + 1) * LAUNCHES * per_case) - 1)]
-        out.append(
-            {
-                "us": row["dur_ns"] / 1000, "dram_pct": row["dram_pct"], "sm_pct": row["sm_pct"], "kernels_per_call": per_case,
-                "read_bytes": row["dram_read_bytes"], "write_bytes": row["dram_write_bytes"], "registers": row["registers"],
-                "l2_hit_pct": row["l2_hit_pct"],
-            }
-        )  # fmt: skip
-    return out
+    kernels = read_csv(path.read_text(encoding="utf-8"), path.name).kernels
+    found = [{"name": kernels.text("name", i), **row} for i, row in enumerate(rows(kernels, wanted))]
+    ours = [row for row in found if str(row["name"]).startswith("rms_norm_")]
+    if len(ours) != len(CASES):
+        raise SystemExit(
+            f"{path}: {len(ours)} launches of our kernels where {len(CASES)} cases ran; the cases can't be told apart"
+        )
+    per_case = len(found) / len(CASES)
+    return [
+        {
+            "kernel": row["name"], "us": None if row["dur_ns"] is None else row["dur_ns"] / 1000, "dram_pct": row["dram_pct"],
+            "sm_pct": row["sm_pct"], "kernels_per_call": per_case, "read_bytes": row["dram_read_bytes"],
+            "write_bytes": row["dram_write_bytes"], "registers": row["registers"], "l2_hit_pct": row["l2_hit_pct"],
+        }
+        for row in ours
+    ]  # fmt: skip
+
+
+def line(result: dict[str, Any]) -> str:
+    """A result in words."""
+    p, s = result["prediction"], result["seen"]
+
+    def said(value: float | None, digits: int = 0) -> str:
+        return "?" if value is None else f"{value:.{digits}f}"
+
+    read_mb, written_mb = (None if s[k] is None else s[k] / 1e6 for k in ("read_bytes", "write_bytes"))
+    return (
+        f"{p['point']}: {result['verdict']}; predicted {p['bound']} ({p['why']}), DRAM {p['dram_pct'][0]:.0f} to "
+        f"{p['dram_pct'][1]:.0f} %, compute {p['sm_pct'][0]:.0f} to {p['sm_pct'][1]:.0f} %; seen {s['bound']}, DRAM "
+        f"{said(s['dram_pct'])} %, compute {said(s['sm_pct'])} %, {said(s['us'], 1)} µs, read {said(read_mb, 2)} MB, written "
+        f"{said(written_mb, 2)} MB, L2 hits {said(s['l2_hit_pct'])} %"
+    )
 
 
 def main() -> None:
@@ -207,29 +253,33 @@ def main() -> None:
     parser.add_argument(
         "--spec-gb-s", type=float, default=4800.0, help="the memory's nominal bandwidth (default: H200)"
     )
+    parser.add_argument("--ncu", help="the ncu to run (default: the one on the path)")
+    parser.add_argument(
+        "--limit-s", type=float, default=60.0, help="end ncu so that the whole takes no longer than this"
+    )
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.launch:
         launch()
         return
+    began = time.monotonic()
+    options.out.mkdir(parents=True, exist_ok=True)
     written = options.out / "rmsnorm_ncu_prediction.json"
     if options.read:
         stored = json.loads(written.read_text(encoding="utf-8"))
+        csv = options.read
     else:
         device = device_facts(options.spec_gb_s)
         stored = {"device": device, "predictions": [predict(point, device) for point in CASES]}
         written.write_text(json.dumps(stored, indent=1), encoding="utf-8")
-        print(f"predictions written to {written}")
-    seen = read(options.read or profile(options.out))
-    results = [compare(p, s) for p, s in zip(stored["predictions"], seen, strict=True)]
+        print(f"predictions written to {written}", flush=True)
+        csv = profile(options.out, find_ncu(options.ncu), options.limit_s - RESERVE_S - (time.monotonic() - began))
+    results = [compare(p, s) for p, s in zip(stored["predictions"], read(csv), strict=True)]
     (options.out / "rmsnorm_ncu.json").write_text(
         json.dumps({"device": stored["device"], "results": results}, indent=1), encoding="utf-8"
     )
     for result in results:
-        p, s = result["prediction"], result["seen"]
-        print(f"{p['point']}: {result['verdict']}; predicted {p['bound']} ({p['why']}), DRAM {p['dram_pct'][0]:.0f} to {p['dram_pct'][1]:.0f} %, "
-              f"compute {p['sm_pct'][0]:.0f} to {p['sm_pct'][1]:.0f} %; seen {s['bound']}, DRAM {s['dram_pct']:.0f} %, compute {s['sm_pct']:.0f} %, "
-              f"{s['us']:.1f} µs, read {s['read_bytes'] / 1e6:.2f} MB, written {s['write_bytes'] / 1e6:.2f} MB, L2 hits {s['l2_hit_pct'] or 0:.0f} %")  # fmt: skip
+        print(line(result))
         for reason in result["reasons"]:
             print(f"    {reason}")
 
