@@ -20,6 +20,7 @@ OURS, SERIAL = "robot-perf", "robot-perf, no dependent launch"
 PEER_BAR = 0.95  # inside 5 % is a tie
 BIG_BYTES = 256e6
 COPY_SHARE = {"rms_norm": 0.97, "add_rms_norm": 0.98}
+FLAT_BYTES = 4
 DRAWS = 2000
 Report = Mapping[str, Any]
 
@@ -53,6 +54,7 @@ def summarise(
         "geometric_mean": means,
         "per_peer": {name: _per_peer(part) for name, part in groups.items() if part},
         "fits": _fits(rows),
+        "flat": _flat(rows),
         "verdicts": _verdicts(main, wide, means),
     }
 
@@ -204,6 +206,22 @@ def _fits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         found.append(
             {"provider": name, "op": op, "d": d, "t0_us": float(t0), "gb_s": float(1e-3 / slope), "n": len(points)}
         )
+    return found
+
+
+def _flat(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where a provider's time stays within 5 % while the bytes grow fourfold, above the launch-bound regime: not the memory was timed."""
+    found = []
+    series: dict[tuple[str, str, int], list[tuple[int, int, float]]] = {}
+    for row in rows:
+        for name, entry in row["providers"].items():
+            if "rank" in entry and not row["launch_bound"] and row["weight"] == row["dtype"]:
+                series.setdefault((name, row["op"], row["d"]), []).append((row["bytes"], row["m"], entry["rank"]))
+    for (name, op, d), points in series.items():
+        for small, m, us in sorted(points):
+            flat = [n for size, n, more in points if size >= FLAT_BYTES * small and more < us / PEER_BAR]
+            if flat:
+                found.append({"provider": name, "op": op, "d": d, "m": [m, max(flat)], "us": us})
     return found
 
 

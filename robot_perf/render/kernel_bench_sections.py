@@ -44,6 +44,12 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
         "memcpy, a torch kernel and a Triton kernel over the same bytes, timed in turn with the providers; for the fused add it is "
         "of x and the residual as one tensor: as many bytes read and written as the op reads and writes.",
     ]
+    for flat in summary.get("flat", ()):
+        parts += [
+            "",
+            f"Doubtful: {SHORT.get(flat['provider'], flat['provider'])}, {flat['op']}, d = {flat['d']}: {us(flat['us'])} µs at "
+            f"{flat['m'][0]} rows and no more at {flat['m'][1]}. Something else than the memory was timed.",
+        ]
     for op in ("rms_norm", "add_rms_norm"):
         mine = [r for r in rows if r["op"] == op]
         if mine:

@@ -185,6 +185,37 @@ def test_a_value_above_the_memorys_peak_is_flagged():
     assert row["providers"][OURS]["above_peak"]
 
 
+def test_a_time_that_does_not_grow_with_the_bytes_is_doubted():
+    def at(m, us):
+        found = {"samples_us": {"warm": [us], "cold": [us]}, "cold_by": "rotation"}
+        return {"op": "rms_norm", "m": m, "d": 4096, "dtype": "bfloat16", "weight": "bfloat16", "bytes": m * 16384,
+                "providers": {OURS: found, "liger": {**found, "samples_us": {"warm": [90.0], "cold": [90.0]}}}, "copy": {}}  # fmt: skip
+
+    summary = summarise({"points": [at(4096, 18.0), at(8192, 34.0), at(32768, 130.0)]}, [], 4800.0)
+    assert [(f["provider"], f["m"]) for f in summary["flat"]] == [("liger", [4096, 32768]), ("liger", [8192, 32768])]
+
+
+def test_the_timed_calls_rotate_the_inputs_and_clone_nothing(on_cpu, monkeypatch):
+    seen = []
+
+    def make(op, d, w, eps):
+        return lambda x, r: (seen.append(x.data_ptr()), _eager_norm(x, w, eps))[1]
+
+    def _eager_norm(x, w, eps):
+        h = x.float()
+        return ((h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + eps) * w.float()).to(x.dtype),)
+
+    monkeypatch.setitem(PROVIDERS, "eager", SimpleNamespace(make=make, note="", package="torch"))
+    worker = kernel_bench_worker.Worker("eager")
+    worker.hello()
+    reply = worker.setup(Point("rms_norm", 2, 2048), profile=False)
+    assert reply["failed"] is None
+    sets, calls = reply["sets"], reply["calls_per_graph"]
+    cold = seen[-calls:]
+    assert len(set(cold)) == min(sets, calls) > 1  # every set in turn, and no copy of one
+    assert cold == (cold[:sets] * calls)[:calls]
+
+
 def test_the_wide_sweep_is_wide():
     assert len(WIDE) >= 150
     assert len(set(WIDE)) == len(WIDE)
