@@ -83,7 +83,8 @@ def copies(point: Any) -> dict[str, dict[str, Any]]:
     from rmsnorm_tune_point import samplers_of
 
     ways = {
-        "memcpy": lambda i: point.written[i].copy_(point.read[i]),
+        "clone": lambda i: point.read[i].clone(),
+        "copy_": lambda i: point.written[i].copy_(point.read[i]),
         "torch kernel": lambda i: torch.neg(point.read[i], out=point.written[i]),
     }
     for block, warps in ((1024, 4), (4096, 8), (8192, 8)):

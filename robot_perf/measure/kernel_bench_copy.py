@@ -35,7 +35,9 @@ def _copy(x, y, n, BLOCK: tl.constexpr):
 
 
 def copies() -> dict[str, Callable[[Tensor, Tensor], Any]]:
-    """Ways to copy a tensor to another: the driver's memcpy, a torch kernel, a Triton kernel. The roof is the fastest at each point.
+    """Ways to copy a tensor to another: the driver's memcpy (two: to fresh memory and in place), a torch and a Triton kernel.
+
+    The roof is the fastest at each point. Both memcpys are there because a graph of the one and of the other were measured 127 and 199 µs for 537 MB on an H200.
 
     One stream of reads and one of writes. The fused add has two of each: its roof is the copy of x and the residual as one tensor,
     the same bytes read and written.
@@ -46,7 +48,8 @@ def copies() -> dict[str, Callable[[Tensor, Tensor], Any]]:
         _copy[(-(-x.numel() // BLOCK),)](x, y, x.numel(), BLOCK=BLOCK, num_warps=8)
 
     return {
-        "memcpy": lambda x, y: y.copy_(x),
+        "clone": lambda x, y: x.clone(),
+        "copy_": lambda x, y: y.copy_(x),
         "torch kernel": lambda x, y: torch.neg(x, out=y),
         "Triton kernel": by_triton,
     }

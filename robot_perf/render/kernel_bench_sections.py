@@ -41,7 +41,7 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
         "## Bandwidth-bound points",
         "",
         "Cold cache: inputs and outputs rotate over at least three times the L2 and at least three sets. The copy is the fastest of a "
-        "memcpy, a torch kernel and a Triton kernel over the same bytes, timed in turn with the providers; for the fused add it is "
+        "clone, a copy_, a torch kernel and a Triton kernel over the same bytes, timed in turn with the providers; for the fused add it is "
         "of x and the residual as one tensor: as many bytes read and written as the op reads and writes.",
     ]
     for flat in summary.get("flat", ()):
