@@ -31,7 +31,8 @@ from robot_perf.units import period_ns
 
 _USAGE = int(ExitCode.USAGE)
 _SEVERAL = 2
-_WARMUP = 60  # calls of a block's warm-up at most: its worker is loaded and has run before
+# A block's warm-up at most, in calls and in time: its worker is loaded and has run before.
+_WARMUP, _WARMUP_NS = 60, 500_000_000
 _PRIMED = 10
 
 
@@ -160,7 +161,7 @@ class PolicyBench:
             period_ns=period,
             deadline_ns=period,
             steps=steps,
-            warmup_max=_WARMUP,
+            warmup_max=_WARMUP if not period else max(20, min(_WARMUP, _WARMUP_NS // period)),
             keep_warm=loop_part(keep_warm),
         )
 
