@@ -90,7 +90,11 @@ class Teller:
 
     def failed(self, text: str) -> None:
         """The loop's last word when it ends by itself: an error, at once, before the publishers may go."""
+        from rclpy.duration import Duration
+
         self._publish([self._status(ERROR, text, {"rate achieved, window (Hz)": "0"})])
+        # Cleanup destroys the publisher, and with it what has not arrived. The loop has ended: nothing waits for this.
+        self._diagnostics.wait_for_all_acked(Duration(seconds=0.5))
 
     @staticmethod
     def block_line(event: dict[str, Any]) -> str:

@@ -89,14 +89,22 @@ def test_a_policy_that_raises_ends_unconfigured_with_its_traceback(start, driver
 
     arrays = []
     driver.node.create_subscription(DiagnosticArray, "/diagnostics", arrays.append, 10)
-    node = start("policy_node", policy="odd_policies:raises", observations="random", **FAST)
+    node = start("policy_node", policy="odd_policies:raises", observations="random", **{**FAST, "autostart": False})
+    assert driver.change("configure")
+    driver.until(
+        lambda: arrays, what="diagnostics of the inactive node"
+    )  # the reader is known to the writer from here on
+    assert driver.change("activate")
     log = node.wait_for("motor table has no entry 7")
     driver.until(lambda: driver.state() == "unconfigured", what="unconfigured")
     driver.until(lambda: runs(tmp_path), what="a Run")
     assert "odd_policies.py" in log
-    loop = [s for a in arrays for s in a.status if s.name == "policy_node: control loop"]
-    assert loop[-1].level == b"\x02"
-    assert loop[-1].message == "the policy raised ValueError: motor table has no entry 7"
+
+    def errors():
+        return [s.message for a in arrays for s in a.status if s.level == b"\x02"]
+
+    driver.until(errors, what="an error in the diagnostics")
+    assert errors()[-1] == "the policy raised ValueError: motor table has no entry 7"
     verdict = judge(runs(tmp_path)[0])
     assert verdict.status == "INVALID"
     assert "the policy raised" in verdict.reason
