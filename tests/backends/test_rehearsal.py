@@ -132,10 +132,10 @@ def gpu_runner(backend, policy, options):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("policy", ["mlp", "lstm", "gru"])
-@pytest.mark.parametrize("backend", ["eager", "cuda_graph", "tensorrt"])
 @pytest.mark.parametrize("buffers", ["copy", "mapped"])
-def test_a_device_rehearsal_puts_state_and_answers_back(policy, backend, buffers):
-    runner = gpu_runner(backend, policy, {"buffers": buffers})
+def test_a_tensorrt_rehearsal_puts_state_and_answers_back(policy, buffers):
+    """The torch backends and ONNX Runtime: tests/backends/test_cuda.py."""
+    runner = gpu_runner("tensorrt", policy, {"buffers": buffers})
     observations = open_observations(runner.spec)
     held = []
 
@@ -163,23 +163,6 @@ def test_a_device_rehearsal_puts_state_and_answers_back(policy, backend, buffers
     assert all(np.array_equal(a, b) for a, b in zip(plain, rehearsed, strict=True))
     if policy != "mlp":
         assert not all(np.array_equal(plain[0], other) for other in plain[1:])
-
-
-@pytest.mark.gpu
-@pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("backend", ["eager", "compile", "cuda_graph"])
-@pytest.mark.parametrize("factory", ["AssignedBuffer", "WrittenBuffer", "Plain"])
-def test_a_rehearsal_puts_module_buffers_back(backend, factory, monkeypatch):
-    """State in a buffer that the call replaces, and in one that it writes: both are found and put back."""
-    monkeypatch.chdir(Path(__file__).resolve().parents[1] / "helpers")
-    runner = gpu_runner(backend, f"cuda_policies:{factory}", {})
-    observations = open_observations(runner.spec)
-    try:
-        plain = answers(runner, observations, lambda: None)
-        rehearsed = answers(runner, observations, lambda: runner.rehearse_on(observations.at(500)))
-    finally:
-        runner.close()
-    assert all(np.array_equal(a, b) for a, b in zip(plain, rehearsed, strict=True))
 
 
 @pytest.mark.gpu
