@@ -213,9 +213,10 @@ class Body:
         return [t for t in (*self.module.parameters(), *self.module.buffers()) if t.is_cuda and t.numel()]
 
     def close(self) -> None:
-        """Drops every tensor."""
+        """Drops every tensor and hands the memory back: torch's allocator would keep it from other processes."""
         self.flat, self.results, self._uploads, self._targets, self._carried, self._initial = [], [], [], [], [], []
-        self._static, self.module, self._call = {}, None, _closed
+        self._static, self.module, self._call, self._aside = {}, None, _closed, []
+        self.torch.cuda.empty_cache()
 
     def facts(self) -> Mapping[str, Any]:
         """How it is reset, and where its buffers lie."""
