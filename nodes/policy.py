@@ -46,7 +46,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         self.activity: Activity | None = None
         self.executor_baseline_ns: int | None = None
         self.activated_ns = 0
-        self.interrupted = False
+        self.interrupted: str | None = None  # by which signal
         self.statuses: list[str] = []
         self._entities: list[tuple[Callable[[Any], Any], Any]] = []
         self.teller = Teller(self)
@@ -189,18 +189,20 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
 
     # Slow work, in the executor's thread: nothing here waits for the loop, and the loop waits for nothing here.
 
+    def interrupt(self, why: str) -> None:
+        """Ends a running loop at its next release. From a signal handler of the polled place, whose loop no exception may cut through."""
+        self.interrupted = why
+        if self.activity is not None and self.activity.active:
+            self.activity.loaded.stop[0] = True
+
     def _poll(self) -> None:
         try:
             for _ in range(self._polls):
                 self.executor.spin_once(timeout_sec=0)
-        except KeyboardInterrupt:
-            self.interrupted = True  # the main loop raises it again once this loop has ended
         except Exception:
             if ros.rclpy.ok():
                 raise
-            self.interrupted = True
-        if self.interrupted and self.activity is not None:
-            self.activity.loaded.stop[0] = True
+            self.interrupt("the ROS context was shut down")
 
     def _tend(self) -> None:
         """Ten times a second: hears the keeper, has the next map ready, turns a failure into a transition."""

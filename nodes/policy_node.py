@@ -8,6 +8,7 @@ a process of its own, computes every figure and saves the Runs.
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from typing import Any
@@ -47,7 +48,7 @@ def main(args: list[str] | None = None) -> int:
         if why:
             _serve(node, executor, str(kind))
     except KeyboardInterrupt:
-        why = "interrupted by SIGINT"
+        why = (node and node.interrupted) or "interrupted by SIGINT"
     except ExternalShutdownException:
         pass
     except RobotPerfError as error:
@@ -63,17 +64,33 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _serve(node: PolicyNode, executor: Any, kind: str) -> None:
+    """Until the context ends; a signal raises KeyboardInterrupt."""
     if node.get_parameter("place").value != "polled":
         ros.spin(executor, kind)
         return
+    _tell_of_signals(node)
     while ros.rclpy.ok():
         activity = node.activity
         if activity is not None and isinstance(activity.place, OnlyThread) and activity.place.run_pending():
             if node.interrupted:
                 raise KeyboardInterrupt
-            activity.after_loop()
+            if ros.rclpy.ok():
+                activity.after_loop()
         else:
             executor.spin_once(timeout_sec=0.1)
+
+
+def _tell_of_signals(node: PolicyNode) -> None:
+    """The polled loop runs in the thread that signals interrupt: the first one stops it between two steps. Elsewhere, and again, they raise."""
+
+    def told(number: int, _frame: Any) -> None:
+        again = node.interrupted is not None
+        node.interrupt(f"interrupted by {signal.Signals(number).name}")
+        if again or node.activity is None or not node.activity.active:
+            raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, told)
+    signal.signal(signal.SIGTERM, told)
 
 
 def spin_once_ns(executor: Any, repeats: int = 100) -> int:

@@ -175,15 +175,25 @@ def test_when_both_processes_die_recover_finds_the_steps(start, driver, tmp_path
             entry.path.unlink()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_signals_lose_no_completed_step(start, driver, tmp_path, number):
+@pytest.mark.parametrize(
+    ("number", "place"),
+    [
+        (signal.SIGINT, "thread"),
+        (signal.SIGTERM, "thread"),
+        (signal.SIGKILL, "thread"),
+        (signal.SIGINT, "polled"),  # the signal meets the loop's own thread
+        pytest.param(signal.SIGTERM, "polled", marks=pytest.mark.slow),
+        pytest.param(signal.SIGKILL, "polled", marks=pytest.mark.slow),
+    ],
+)
+def test_signals_lose_no_completed_step(start, driver, tmp_path, number, place):
     from std_msgs.msg import Float64MultiArray
 
     seen = []
     driver.node.create_subscription(
         Float64MultiArray, "/policy_node/action", lambda m: seen.append(time.monotonic_ns()), 1000
     )
-    node = start("policy_node", policy="null", observations="random", **{**FAST, "steps": 5000})
+    node = start("policy_node", policy="null", observations="random", place=place, **{**FAST, "steps": 5000})
     node.wait_for("configured:")
     driver.until(lambda: len(seen) > 130, what="130 commands")
     code = node.end(number)
@@ -195,7 +205,7 @@ def test_signals_lose_no_completed_step(start, driver, tmp_path, number):
     assert (run.measured["published_ns"][:-1] > 0).all()
     assert run.measured["published_ns"][-1] != 0
     state = run.conditions["state"]
-    assert ("died" if number == signal.SIGKILL else "interrupted by") in state
+    assert ("died" if number == signal.SIGKILL else f"interrupted by {number.name}") in state
     assert code == (-9 if number == signal.SIGKILL else 4)
     from robot_perf.run.maps import MAP_FOLDER
 
