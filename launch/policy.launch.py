@@ -15,7 +15,14 @@ from launch_ros.parameter_descriptions import ParameterValue
 from launch_ros.substitutions import FindPackageShare
 
 from launch import LaunchDescription
-from robot_perf.measure.node.launching import EXTRA_ARGUMENTS, PROFILERS, argument_name, launch_arguments, ros_type
+from robot_perf.measure.node.launching import (
+    EXTRA_ARGUMENTS,
+    argument_name,
+    launch_arguments,
+    profiler,
+    remappings,
+    ros_type,
+)
 
 NO_FILE = "none"
 
@@ -52,7 +59,6 @@ def _node(context):
             else PathJoinSubstitution([FindPackageShare("robot_perf"), "configs", "nodes", params_file])
         )
         parameters.insert(0, path)
-    remappings = [tuple(pair.strip().split(":=", 1)) for pair in value("remappings").split(",") if ":=" in pair]
     return [
         LifecycleNode(
             package="robot_perf",
@@ -60,9 +66,9 @@ def _node(context):
             name=value("name"),
             namespace=value("namespace"),
             output="screen",
-            prefix=PROFILERS[value("profile")],
+            prefix=profiler(value("profile")),
             parameters=parameters,
-            remappings=remappings,
+            remappings=remappings(value("remappings")),
             arguments=["--ros-args", "--log-level", value("log_level")],
         )
     ]

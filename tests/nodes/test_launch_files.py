@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from robot_perf.errors import UsageError
 from robot_perf.measure.node.bench_parameters import MONITOR_PARAMETERS, OBSERVATION_PARAMETERS
 from robot_perf.measure.node.launching import demo_arguments, launch_arguments, standin_parameters
 from robot_perf.measure.node.parameters import PARAMETERS
@@ -127,6 +128,17 @@ def test_namespace_remappings_log_level_and_profile(launched):
     assert node["arguments"][-1] == "debug"
     assert node["prefix"].startswith("nsys profile")
     assert node_of(rest, context_of(declared, rate="50.0", policy="mlp"))["prefix"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "words"), [({"profile": "perf"}, "none, nsys"), ({"remappings": "/a:=/b, ~/action"}, "FROM:=TO")]
+)
+def test_a_wrong_launch_argument_is_named_with_what_is_allowed(launched, given, words):
+    declared, rest = launched("policy.launch.py")
+    (name,) = given
+    with pytest.raises(UsageError, match=f"argument {name}") as told:
+        node_of(rest, context_of(declared, rate="50.0", policy="mlp", **given))
+    assert words in str(told.value)
 
 
 def test_the_demo_passes_everything_on(launched):

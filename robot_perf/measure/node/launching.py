@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from robot_perf.errors import UsageError
 from robot_perf.measure.node.bench_parameters import OBSERVATION_PARAMETERS
 from robot_perf.measure.node.parameters import PARAMETERS, Parameter
 
 Argument = tuple[str, str | None, str]  # name, default as text (None: required), help
 
-PROFILERS = {
+PROFILERS: dict[str, str | None] = {
     "none": None,
     # The node's own process alone, CPU samples off: they would be in the steps. Ends with the node.
     "nsys": "nsys profile --trace=cuda,nvtx,osrt --sample=none --cpuctxsw=none --output=policy_node_%p --force-overwrite=true",
@@ -27,6 +28,24 @@ EXTRA_ARGUMENTS: tuple[Argument, ...] = (
 )
 
 _TYPES: dict[str, type] = {"double": float, "integer": int, "bool": bool, "string": str}
+
+
+def profiler(name: str) -> str | None:
+    """The prefix that traces the node, or None. Raises UsageError."""
+    if name not in PROFILERS:
+        raise UsageError(f"argument profile: got {name!r}", why=f"Allowed: one of {', '.join(PROFILERS)}.")
+    return PROFILERS[name]
+
+
+def remappings(text: str) -> list[tuple[str, str]]:
+    """`~/action:=/cmd, ~/observation:=/obs` as pairs. Raises UsageError for a part that is none."""
+    pairs = [tuple(part.strip() for part in each.split(":=")) for each in text.split(",") if each.strip()]
+    for pair in pairs:
+        if len(pair) != 2 or not all(pair):
+            raise UsageError(
+                f"argument remappings: {':='.join(pair)!r} is none", why="Allowed: FROM:=TO, separated by commas."
+            )
+    return [(pair[0], pair[1]) for pair in pairs]
 
 
 def ros_type(parameter: Parameter) -> type:
