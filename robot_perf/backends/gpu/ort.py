@@ -17,7 +17,7 @@ from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
-from robot_perf.backends.gpu.work import StreamWork
+from robot_perf.backends.gpu.work import StreamWork, release
 from robot_perf.backends.onnxruntime import (
     check_signature,
     known_sizes,
@@ -83,10 +83,10 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         "build_ns": None,
         **({"cpu_nodes": ort_session.cpu_nodes(policy, source, chosen)} if allowed else {}),
     }
-    owned = [binding, session]
+    owned = [binding, session]  # a binding must not outlive its session
     del session  # the list and `enqueue` alone hold it: closing must end it while its stream exists
     work = StreamWork(
-        policy.name, settled, stream, buffers, enqueue, lambda: facts | footprint.read(), owned.clear, capturable=False,
+        policy.name, settled, stream, buffers, enqueue, lambda: facts | footprint.read(), lambda: release(owned), capturable=False,
         countable=not settled.cuda_graph,
     )  # fmt: skip
     _warm_up(policy, work, settled)

@@ -11,7 +11,7 @@ from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
-from robot_perf.backends.gpu.work import StreamWork
+from robot_perf.backends.gpu.work import StreamWork, release
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.trt import api as trt_api
 from robot_perf.backends.trt.api import Api
@@ -69,6 +69,7 @@ def _runner(
         if not run(address):
             raise RuntimeError(f"{api.name} could not queue the step: {api.last_words(said)}")
 
+    # A context must not outlive its engine, nor an engine its runtime.
     owned: list[Any] = [context, engine, runtime]
     found = {
         "backend": api.edition,
@@ -79,16 +80,10 @@ def _runner(
     }
     found.setdefault("build_ns", None)
     work = StreamWork(
-        policy.name, options, stream, buffers, enqueue, lambda: found | footprint.read(), lambda: _release(owned),
+        policy.name, options, stream, buffers, enqueue, lambda: found | footprint.read(), lambda: release(owned),
         capturable=options.cuda_graph, countable=True,
     )  # fmt: skip
     return QueuedRunner(policy, work)
-
-
-def _release(owned: list[Any]) -> None:
-    # In this order: a context must not outlive its engine, nor an engine its runtime.
-    while owned:
-        del owned[0]
 
 
 def tensors(api: Api, engine: Any, policy: PolicySpec) -> dict[str, str]:
