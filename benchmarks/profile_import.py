@@ -2,6 +2,7 @@
 
     python benchmarks/profile_import.py TRACE.json… --hta-python /path/to/venv/bin/python [--rounds 5]
     python benchmarks/profile_import.py --make 235 TRACE.json        writes a synthetic trace of so many MB first
+    python benchmarks/profile_import.py --make 235 --of REAL.json.gz TRACE.json        the same, of a real trace repeated in time
 
 Wall time is that of the import alone (module imports excluded), peak memory is the process's VmHWM. HolisticTraceAnalysis is
 not a dependency: install it in an environment of its own (pip install HolisticTraceAnalysis).
@@ -10,6 +11,7 @@ not a dependency: install it in an environment of its own (pip install HolisticT
 from __future__ import annotations
 
 import argparse
+import gzip
 import json
 import os
 import platform
@@ -17,6 +19,7 @@ import statistics
 import subprocess
 import sys
 import time
+from decimal import Decimal
 from pathlib import Path
 
 OURS = """
@@ -49,8 +52,11 @@ def main() -> int:
     parser.add_argument("--hta-python")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--make", type=float, help="MB of a synthetic trace to write first")
+    parser.add_argument("--of", type=Path, help="with --make: the trace to repeat instead")
     arguments = parser.parse_args()
-    if arguments.make:
+    if arguments.make and arguments.of:
+        repeat(arguments.of, arguments.traces[0], arguments.make)
+    elif arguments.make:
         make(arguments.traces[0], arguments.make)
     root = str(Path(__file__).resolve().parents[1])
     readers = {"robot-perf": (sys.executable, OURS, {**os.environ, "PYTHONPATH": root})}
@@ -123,6 +129,31 @@ def make(path: Path, megabytes: float) -> None:
         file.write(
             '  {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 4871234568000.000}\n  ],\n  "traceName": "synthetic"\n}\n'
         )
+
+
+def repeat(real: Path, path: Path, megabytes: float) -> None:
+    """The events of a trace again and again, each time later and with new correlations; digits as they were."""
+    raw = real.read_bytes()
+    trace = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw, parse_float=Decimal)
+    events = trace.pop("traceEvents")
+    stamps = [event["ts"] for event in events if "ts" in event]
+    length = int(max(stamps) - min(stamps)) + 1_000_000
+    correlations = max((event.get("args", {}).get("correlation", 0) for event in events), default=0) + 1
+    with path.open("w") as file:
+        file.write(json.dumps(trace, default=str)[:-1] + ', "traceEvents": [\n')
+        number = 0
+        while file.tell() < megabytes * 1e6:
+            for event in events:
+                later = {**event, "ts": event["ts"] + number * length} if "ts" in event else dict(event)
+                if "correlation" in event.get("args", {}):
+                    later["args"] = {
+                        **event["args"],
+                        "correlation": event["args"]["correlation"] + number * correlations,
+                    }
+                # a Decimal as a number: the quotes that default=str puts around it are taken off by their mark
+                file.write(json.dumps(later, default=lambda d: f"@{d}@").replace('"@', "").replace('@"', "") + ",\n")
+            number += 1
+        file.write("{}]}\n")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,14 @@ class Names:
             self.strings.append(clean(text))
         return number
 
+    def numbers(self, texts: Sequence[object]) -> list[int]:
+        """The numbers of many strings."""
+        known = self._ids
+        try:
+            return [known[text] for text in texts]
+        except KeyError:
+            return [self(text) for text in texts]
+
 
 def integer(value: Any) -> int:
     """An integer cell; digits as text count, anything else is null."""
@@ -48,14 +56,6 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.cells) // len(self.names)
-
-    def add_loose(self, row: Sequence[Any]) -> None:
-        """Adds a row whose cells a file brought: what is no integer becomes null. Integers beyond 64 bits raise OverflowError."""
-        try:
-            self.add(row)
-        except TypeError:
-            del self.cells[len(self.cells) - len(self.cells) % len(self.names) :]
-            self.add([integer(cell) for cell in row])
 
     def columns(self) -> dict[str, Column]:
         """One contiguous int64 array per column."""
@@ -127,9 +127,11 @@ def link(kernels: Table, apis: Table, *, by_process: bool) -> tuple[Table, Table
 
 
 def _rank(process: Column, corr: Column, want_process: Column, want_corr: Column, side: str) -> Column:
-    """searchsorted over pairs: processes are few, so one search per process."""
+    """searchsorted over pairs, sorted by process: processes are few, so one search per process."""
     rank = np.zeros(len(want_corr), dtype=np.int64)
-    for number in np.unique(process):
+    first = np.ones(len(process), bool)
+    first[1:] = process[1:] != process[:-1]
+    for number in process[first]:
         low, high = np.searchsorted(process, number, "left"), np.searchsorted(process, number, "right")
         mine = want_process == number
         rank[mine] = low + np.searchsorted(corr[low:high], want_corr[mine], side=side)  # type: ignore[call-overload]

@@ -2,6 +2,9 @@
 
 A batch is the text up to the last `}, {"key":` of the buffer, given to the standard library's C parser at once. A boundary
 that lies inside a string or a nested array makes that parse fail; then the events are decoded one by one, exactly.
+
+A reader can name events that it doesn't want by a pattern: they are cut out of the text before it is parsed. That is safe because
+`{"ph": "` can't stand inside a string of valid JSON (its first quote would end the string), and because the pattern covers all of an event.
 """
 
 from __future__ import annotations
@@ -18,7 +21,12 @@ CHUNK_BYTES = 1 << 18  # 1 MiB takes 9 % longer: the objects of a batch leave th
 MAX_VALUE_BYTES = 64 << 20  # the longest single event or top-level value that is read
 _BOUNDARY = re.compile(r"\}\s*,\s*(?=\{\s*\"[^\"\\]*\"\s*:)")
 _SPACE = re.compile(r"[ \t\r\n]*")
-_TAIL = 64 << 10
+_TAILS = (
+    8 << 10,
+    64 << 10,
+)  # where the last boundary of a batch is looked for: an event is rarely longer than the first
+_EVENT = re.compile(r"\}\s*,\s*\{\s*\"ph\"\s*:\s*\"")
+_SCAN_AGAIN = 16  # batches after one that held few unwanted events
 
 
 def _refuse_constant(text: str) -> NoReturn:
@@ -28,12 +36,24 @@ def _refuse_constant(text: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_float=str, parse_constant=_refuse_constant, strict=False)
 
 
-class EventStream:
-    """Iterate over lists of events. `header` holds the wanted top-level keys read so far; it is complete after the last batch."""
+def _bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
 
-    def __init__(self, stream: BinaryIO, source: str, wanted: frozenset[str]) -> None:
+
+class EventStream:
+    """Iterate over lists of events. `header` holds the wanted top-level keys read so far; it is complete after the last batch.
+
+    `unwanted` matches a whole event from the value of its `"ph"` (without the quote before it) to before its last brace; it has to match
+    valid JSON only. `skipped` counts the events that were not parsed because of it.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, source: str, wanted: frozenset[str], unwanted: re.Pattern[str] | None = None
+    ) -> None:
         self.header: dict[str, Any] = {}
         self.has_events = False
+        self.skipped = 0
+        self._unwanted, self._scan_in = unwanted, 0
         self._stream, self._source, self._wanted = stream, source, wanted
         self._text, self._at = "", 0
         self._consumed_bytes = 0
@@ -63,7 +83,7 @@ class EventStream:
             return False
         kept = self._text[self._at :]
         if self._at:
-            self._consumed_bytes += len(self._text[: self._at].encode("utf-8", "surrogatepass"))
+            self._consumed_bytes += _bytes(self._text[: self._at])
         if len(kept) > MAX_VALUE_BYTES:
             self._fail(f"one value is longer than {MAX_VALUE_BYTES >> 20} MiB")
         self._dropped += self._at
@@ -141,6 +161,7 @@ class EventStream:
                     yield batch
                     return
             yield batch
+            del batch  # the next one takes its place in the processor's cache
 
     def _batch(self) -> list[Any] | None:
         """The events up to the last boundary in the buffer, or None when they must be decoded one by one."""
@@ -148,18 +169,41 @@ class EventStream:
             return None
         if len(self._text) - self._at < CHUNK_BYTES // 2:
             self._fill()
-        last: re.Match[str] | None = None
-        for match in _BOUNDARY.finditer(self._text, max(self._at, len(self._text) - _TAIL)):
-            last = match
+        last = self._last_boundary()
         if last is None:
             return None
+        text, skipped = self._without_unwanted(self._text[self._at : last.start()])
         try:
-            events: list[Any] = _DECODER.decode("[" + self._text[self._at : last.start() + 1] + "]")
+            events: list[Any] = _DECODER.decode("[" + text + "}]")
         except (ValueError, RecursionError):
             self._one_by_one_until = self._dropped + last.end()
             return None
         self._at = last.end()
+        self.skipped += skipped
         return events
+
+    def _last_boundary(self) -> re.Match[str] | None:
+        for tail in _TAILS:
+            found = list(_BOUNDARY.finditer(self._text, max(self._at, len(self._text) - tail)))
+            if found:
+                return found[-1]
+        return None
+
+    def _without_unwanted(self, text: str) -> tuple[str, int]:
+        """The text of a batch (without its last brace) less its unwanted events, and how many these were."""
+        if self._unwanted is None or self._scan_in > 0:
+            self._scan_in -= 1
+            return text, 0
+        separator = _EVENT.search(text)
+        if separator is None:
+            return text, 0
+        events = text.split(separator[0])  # the first one keeps its opening brace, so that it never matches
+        matches = self._unwanted.fullmatch
+        kept = [event for event in events if not matches(event)]
+        skipped = len(events) - len(kept)
+        if skipped * 8 < len(events):
+            self._scan_in = _SCAN_AGAIN
+        return (separator[0].join(kept), skipped) if skipped else (text, 0)
 
     def _fail_parse(self, error: Exception) -> NoReturn:
         if isinstance(error, json.JSONDecodeError):
@@ -169,7 +213,7 @@ class EventStream:
         self._fail("too many nested values" if isinstance(error, RecursionError) else str(error)[:120])
 
     def _fail(self, why: str) -> NoReturn:
-        offset = self._consumed_bytes + len(self._text[: self._at].encode("utf-8", "surrogatepass"))
+        offset = self._consumed_bytes + _bytes(self._text[: self._at])
         raise ProfileError(
             f"{self._source}: not a readable trace: {why}",
             why=f"At byte {offset:,} of the unpacked file.",
