@@ -126,7 +126,7 @@ def counted(case: Case, out: Path) -> Path | None:
             "1" if previous == "-c" else word
             for previous, word in zip(("", *first[0].words), first[0].words, strict=False)
         )
-        run_lines(type(lines)((type(first[0])(first[0].purpose, words), first[1]), lines.costs))
+        run_lines(type(lines)((type(first[0])(first[0].purpose, words), first[1]), lines.costs), force=True)
     except Exception as error:  # noqa: BLE001 - one policy without counters must not lose the others' traces
         print(f"{case.factory}: ncu: {error}", flush=True)
         return None

@@ -26,7 +26,7 @@ def command(
     policy: Annotated[str | None, typer.Option(help="Read that cost from a policy instead.", show_default=False)] = None,
     probed_gb_s: Annotated[float | None, typer.Option("--probed-gb-s", help="Bandwidth that a probe reached: kernels at 90 % of it are done.", show_default=False)] = None,
     cache_control: Annotated[str | None, typer.Option("--cache-control", help="ncu's cache control where the file doesn't say: none or all.", show_default=False)] = None,
-    clock_control: Annotated[str | None, typer.Option("--clock-control", help="ncu's clock control where the file doesn't say: none or base.", show_default=False)] = None,
+    clock_control: Annotated[str | None, typer.Option("--clock-control", help="ncu's clock control where the file doesn't say: none, base or boost.", show_default=False)] = None,
     threshold: Annotated[list[str] | None, typer.Option(help="Replace a threshold, NAME=VALUE (docs/diagnose.md); repeatable.", show_default=False)] = None,
     export: Annotated[bool, typer.Option("--export", help="Let your own nsys or ncu export a .nsys-rep or .ncu-rep.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Report as .md, .html or .json; '-' for stdout.", show_default=False)] = None,

@@ -65,7 +65,7 @@ def command(
             if nsys
             else task.ncu(inner, stem, task.NcuRequest(kernels, trace, matching_launches, skip_steps, profile_steps))
         )
-        _lines(lines, stem, run=run, json=json)
+        _lines(lines, stem, run=run, json=json, force=force)
         return
     request = DeadlineRequest(
         policy=policy, rate_hz=rate, steps=task.DEFAULT_STEPS if steps is None else steps, backend=backend,
@@ -81,10 +81,10 @@ def command(
     _summary(target, rate, facts, json=json)
 
 
-def _lines(lines: Lines, stem: str, *, run: bool, json: bool) -> None:
+def _lines(lines: Lines, stem: str, *, run: bool, json: bool, force: bool) -> None:
     from robot_perf.tasks.profile import check_first_launch, run_lines
 
-    written = run_lines(lines) if run else []
+    written = run_lines(lines, force=force) if run else []
     wrong = None
     if run and lines.matching is not None and written:
         wrong = check_first_launch(lines.matching, Path(f"{stem}.raw.csv"))

@@ -6,6 +6,7 @@ Profiled times are not deployment times: nothing that is measured here ends up i
 from __future__ import annotations
 
 import gzip
+import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
@@ -77,6 +78,16 @@ def _paced(order: ProfileOrder, runner: Runner, mark: Mark | None, steps: int) -
     return sink.steps
 
 
+def _queued(order: ProfileOrder) -> ProfileOrder:
+    """The order with no release skipped."""
+    return replace(order, loop=replace(order.loop, overrun="queue"))
+
+
+def _warm_up(order: ProfileOrder, runner: Runner) -> None:
+    """Every warm-up step runs: the first one may compile for seconds, and skipping what it covers would leave one step for all."""
+    _paced(_queued(order), runner, None, order.warmup_steps)
+
+
 def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
     """Warms up unprofiled, then runs the steps under torch's profiler and writes the Kineto trace. Returns facts for the report.
 
@@ -91,9 +102,12 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
         ) from None
     cuda = torch.cuda.is_available()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+    # CUPTI must not be torn down between the two sessions below: with CUDA before 12.6 its second start crashes a process that
+    # holds a CUDA graph (pytorch/pytorch#112507).
+    os.environ["TEARDOWN_CUPTI"], os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "0", "1"
     runner = backends.load(order.backend, order.policy, order.options)
     try:
-        _paced(order, runner, None, order.warmup_steps)
+        _warm_up(order, runner)
         # CUPTI's own set-up happens in the first profiled calls: they go to a session that is thrown away. No schedule:
         # one without repeat=1 starts again after its last active step and exports nothing.
         with profile(activities=activities):
@@ -147,12 +161,11 @@ def run_marked(
     mark = nvtx_mark() if mark is None else mark
     runner = backends.load(order.backend, order.policy, order.options)
     try:
-        _paced(order, runner, None, order.warmup_steps)
+        _warm_up(order, runner)
         control("cuProfilerStart")
         try:
             # a profiler makes steps late: skipping their releases would leave fewer steps than its skip and count ask for
-            queued = replace(order, loop=replace(order.loop, overrun="queue"))
-            ran = _paced(queued, runner, mark, order.loop.steps)
+            ran = _paced(_queued(order), runner, mark, order.loop.steps)
         finally:
             control("cuProfilerStop")
     finally:

@@ -106,7 +106,7 @@ class Header:
     devices: tuple[DeviceFacts, ...] = ()
     graph_mode: str | None = None  # graph | node
     cache_control: str | None = None  # all | none
-    clock_control: str | None = None  # base | none
+    clock_control: str | None = None  # base | boost | none
     resolution_ns: float = 1.0
     coverage: Mapping[str, Any] = field(default_factory=dict)
     no_device_rows: str = ""  # why the file holds no device work, where it holds none

@@ -16,6 +16,9 @@ from robot_perf.run.model import Run
 _CATEGORY = ("kernel", "gpu_memcpy", "gpu_memset", "gpu_graph")
 _STAGE = "stage_end_ns."
 MAX_EVENTS = 5_000_000
+STEPS_PROCESS = (
+    2_000_000_000  # beside devices and hosts. Perfetto reads a process number as unsigned 32 bits: -1 would be device 0
+)
 
 
 def profile_trace(profile: Profile, steps: tuple[Any, Any] | None = None, name: str = "step") -> str:
@@ -46,6 +49,9 @@ def _device_events(profile: Profile, zero: int) -> Iterator[dict[str, Any]]:
         yield _meta(
             "process_name", int(device), f"device {int(device)}" + (f" {facts.name}" if facts and facts.name else "")
         )
+        for stream in np.unique(k["stream"][k["device"] == device]):
+            number = 0 if stream == NULL else int(stream)
+            yield _meta("thread_name", int(device), f"stream {number}", number)
     columns = {
         c: k[c].tolist()
         for c in (
@@ -135,9 +141,12 @@ def _host(process: Any) -> int:
 def _step_events(steps: tuple[Any, Any] | None, name: str, zero: int) -> Iterator[dict[str, Any]]:
     if steps is None:
         return
-    yield _meta("process_name", -1, "robot-perf steps")
+    yield _meta("process_name", STEPS_PROCESS, "robot-perf steps")
+    yield {"ph": "M", "name": "process_sort_index", "pid": STEPS_PROCESS, "tid": 0, "args": {"sort_index": -1}}
     for i, (low, high) in enumerate(zip(*steps, strict=True)):
-        yield _complete("robot_perf_step", f"{name} {i}", int(low) - zero, int(high - low), -1, 0, {"step": i})
+        yield _complete(
+            "robot_perf_step", f"{name} {i}", int(low) - zero, int(high - low), STEPS_PROCESS, 0, {"step": i}
+        )
 
 
 def run_trace(run: Run) -> str:

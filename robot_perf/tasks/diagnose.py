@@ -114,7 +114,7 @@ def _with_modes(profile: Profile, request: DiagnoseRequest) -> Profile:
     header = profile.header
     for option, given, allowed in (
         ("--cache-control", request.cache_control, ("none", "all")),
-        ("--clock-control", request.clock_control, ("none", "base")),
+        ("--clock-control", request.clock_control, ("none", "base", "boost")),
     ):
         if given is not None and given not in allowed:
             raise UsageError(f"{option} {given!r} is unknown", why=f"Allowed: {', '.join(allowed)}.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -75,7 +76,7 @@ def run_under_profiler(request: DeadlineRequest) -> dict[str, Any]:
 
 def inner_command(argv: list[str]) -> list[str]:
     """The command that nsys or ncu starts: this one with --under-profiler in place of what chose the tool."""
-    dropped = {"--nsys", "--ncu", "--run", "--json"}
+    dropped = {"--nsys", "--ncu", "--run", "--json", "--force"}
     valued = {
         "--kernels",
         "--trace",
@@ -92,7 +93,7 @@ def inner_command(argv: list[str]) -> list[str]:
             skip = False
         elif word in valued:
             skip = True
-        elif word not in dropped and word.split("=")[0] not in valued:
+        elif word not in dropped and word.split("=")[0] not in valued and not re.match(r"-o.", word):
             kept.append(word)
     return [sys.executable, "-m", "robot_perf.cli", *kept, "--under-profiler"]
 
@@ -130,17 +131,26 @@ def ncu(command: list[str], out: str, asked: NcuRequest) -> Lines:
     )
 
 
-def run_lines(lines: Lines) -> list[str]:
-    """Runs the lines with the user's own tools, in order; stops at the first that fails. Returns what was written. Raises ProfileError."""
-    written = []
-    for line in lines.lines:
-        tool = line.words[0]
+def run_lines(lines: Lines, *, force: bool = False) -> list[str]:
+    """Runs the lines with the user's own tools, in order; stops at the first that fails. Returns what was written.
+
+    Raises ProfileError, and UsageError before anything runs where a file that a line writes is there already.
+    """
+    for tool in {line.words[0] for line in lines.lines}:
         if shutil.which(tool) is None:
             raise ProfileError(
                 f"{tool} is not on the PATH",
                 do=f"Install NVIDIA's {tool}, or run the printed line on a machine that has it.",
             )
-        environment = {**os.environ, "LC_ALL": "C"}
+    old = [path for path in map(written_by, lines.lines) if path is not None and path.exists()]
+    if old and not force:
+        raise UsageError(f"{old[0]} exists", do="Choose another name with -o or add --force.")
+    for path in old:
+        path.unlink()  # nsys would keep an old report, and its export would read that one
+    written = []
+    environment = {**os.environ, "LC_ALL": "C"}
+    for line in lines.lines:
+        tool = line.words[0]
         if line.stdout is None:
             done = subprocess.run(
                 line.words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
@@ -172,14 +182,21 @@ def _refuse_failure(tool: str, code: int, output: str) -> None:
         )
 
 
+def written_by(line: Line) -> Path | None:
+    """The file that a line writes, None where it only prints."""
+    words = line.words
+    if line.stdout is not None:
+        return Path(line.stdout)
+    if "-o" not in words[: words.index("--") if "--" in words else None]:
+        return None
+    stem = words[words.index("-o") + 1]
+    return Path(stem if "export" in words[:2] else f"{stem}.{words[0]}-rep")
+
+
 def _refuse_absent_report(line: Line, output: str) -> None:
     """ncu and nsys can exit with 0 and write nothing: no kernel matched, or the range never opened."""
-    words = line.words
-    if "--import" in words or "export" in words or "-o" not in words:
-        return
-    stem = Path(words[words.index("-o") + 1])
-    suffix = ".ncu-rep" if words[0] == "ncu" else ".nsys-rep"
-    if stem.with_name(stem.name + suffix).is_file():
+    words, target = line.words, written_by(line)
+    if target is None or target.is_file():
         return
     from robot_perf.profiles.names import redact
 
@@ -204,6 +221,8 @@ def check_first_launch(matching: Matching, csv: Path) -> str | None:
     table = load(csv).kernels
     name = table.text("name", 0)
     grid = tuple(int(table[f"grid_{a}"][0]) for a in "xyz")
-    if short_name(name) != short_name(matching.name) or (matching.grid is not None and grid != matching.grid):
+    # ncu drops namespaces from the middle of a name (its --rename-kernels is on): only the last part of both is compared
+    own, expected = (short_name(n).rsplit("::", 1)[-1] for n in (name, matching.name))
+    if own != expected or (matching.grid is not None and grid != matching.grid):
         return f"can't answer: wrong kernel matched: {short_name(name)} {grid}, expected {short_name(matching.name)} {matching.grid}"
     return None

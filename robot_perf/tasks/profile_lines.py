@@ -99,7 +99,7 @@ def ncu_lines(command: list[str], out: str, *, pattern: str | None, skip: int | 
         ),
         Line(
             "DRAM bytes nearest to the deployed cache state: few metrics, one or two passes",
-            (*filtered, "--metrics", ",".join(FEW_METRICS), "--csv", *command),
+            (*filtered, "--metrics", ",".join(FEW_METRICS), "--csv", "--print-units", "base", *command),
             f"{out}.few.csv",
         ),
     ]
@@ -110,7 +110,7 @@ NCU_COSTS = (
     "the first profiled kernel adds seconds of set-up; the process stalls meanwhile: never on a live robot",
     "kernels are serialised: ncu's durations are no latency of a step and are never added to wall times",
     "--cache-control none: each pass finds the kernel's own data warm; DRAM bytes are taken from the run of few metrics",
-    "--clock-control none: the deployed clock; the default (base) is slower and makes peaks wrong unless scaled",
+    "--clock-control none: the deployed clock; ncu's own default locks it (to base; to boost in 2026.1) and makes peaks wrong unless scaled",
     "ERR_NVGPUCTRPERM: counters need root, a container with SYS_ADMIN, or NVreg_RestrictProfilingToAdminUsers=0 set by the machine's owner",
 )
 NSYS_COSTS = (

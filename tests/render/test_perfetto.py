@@ -19,6 +19,7 @@ def events(text: str) -> list[dict]:  # type: ignore[type-arg]
     document = json.loads(text)
     for e in document["traceEvents"]:
         assert e["ph"] in ("X", "M", "i") and isinstance(e["pid"], int) and isinstance(e["tid"], int)
+        assert 0 <= e["pid"] < 2**32 and 0 <= e["tid"] < 2**32, "Perfetto reads both as unsigned 32 bits"
         if e["ph"] == "X":
             assert e["ts"] >= 0 and e["dur"] >= 0
     return document["traceEvents"]

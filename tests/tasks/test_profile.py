@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from robot_perf.analyze.matching import matching_per_step
 from robot_perf.backends.protocol import DeviceRunner, StagedRunner
 from robot_perf.errors import BackendUnavailableError, ProfileError, UsageError
 from robot_perf.measure.profile_marks import marked, profiler_control
+from robot_perf.profiles import load
 from robot_perf.tasks.profile import NcuRequest, check_first_launch, inner_command, ncu, nsys, run_lines
 from robot_perf.tasks.profile_lines import SECTIONS
 
@@ -103,6 +105,8 @@ def test_the_inner_command_is_the_outer_without_the_tool() -> None:
         "x",
         "--steps",
         "9",
+        "-oz",
+        "--force",
     ]
     assert inner_command(words)[3:] == ["profile", "mlp", "--rate", "200", "--steps", "9", "--under-profiler"]
 
@@ -158,6 +162,9 @@ def test_lines_run_in_order_in_the_c_locale(tools: Path, shared_dir: Path) -> No
     )
     lines = ncu(COMMAND, "out", NcuRequest("k", None, 4))
     assert run_lines(lines) == ["out.raw.csv", "out.few.csv"]
+    with pytest.raises(UsageError, match=r"out\.ncu-rep exists"):
+        run_lines(lines)
+    assert run_lines(lines, force=True) == ["out.raw.csv", "out.few.csv"]
 
 
 def test_a_wrong_first_launch_cant_answer(shared_dir: Path) -> None:
@@ -166,6 +173,23 @@ def test_a_wrong_first_launch_cant_answer(shared_dir: Path) -> None:
     assert lines.matching is not None
     wrong = check_first_launch(lines.matching, shared_dir / "profiles" / "ncu_h200_raw_base_C.csv")
     assert wrong is not None and "wrong kernel matched" in wrong
+
+
+def test_a_first_launch_is_known_without_the_namespaces_that_ncu_drops() -> None:
+    reports = Path(__file__).resolve().parents[2] / "reports" / "nvidia-h200" / "diagnose"
+    for name, kernels in (("launch_bound", "gemv"), ("transfer_bound", "reduce_kernel"), ("memory_bound", "nvjet")):
+        matching = matching_per_step(load(reports / f"{name}.json.gz"), kernels)
+        assert check_first_launch(matching, reports / f"{name}.ncu.csv") is None
+        assert check_first_launch(replace(matching, grid=(999, 1, 1)), reports / f"{name}.ncu.csv") is not None
+
+
+def test_a_stale_report_is_never_taken_for_a_new_one(tools: Path) -> None:
+    tool(tools, "nsys", "exit 0\n")
+    Path("out-timing.nsys-rep").touch()
+    with pytest.raises(UsageError, match=r"out-timing\.nsys-rep exists"):
+        run_lines(nsys(COMMAND, "out"))
+    with pytest.raises(ProfileError, match="without a report"):
+        run_lines(nsys(COMMAND, "out"), force=True)
 
 
 class Marks:

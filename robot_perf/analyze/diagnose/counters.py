@@ -95,6 +95,6 @@ def _mode_notes(context: Context) -> list[str]:
         )
     if header.clock_control is None:
         notes.append(
-            "clock control is not in the file: ncu's default (base) locks the base clock; say --clock-control none|base"
+            "clock control is not in the file: ncu's default locks the clock (to base; to boost in 2026.1); say --clock-control none|base|boost"
         )
     return notes
