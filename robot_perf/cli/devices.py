@@ -32,9 +32,10 @@ def list_command(
     if json:
         emit_json({"schema": SCHEMA, "devices": [device_document(d) for d in rows]})
         return
+    from robot_perf.cli.show import table_width
     from robot_perf.render.devices import list_text
 
-    typer.echo(list_text(rows))
+    typer.echo(list_text(rows, width=table_width()))
 
 
 @app.command("show")
@@ -48,9 +49,10 @@ def show_command(
     if json:
         emit_json(device_document(device))
         return
+    from robot_perf.cli.show import table_width
     from robot_perf.render.devices import device_text
 
-    typer.echo(device_text(device))
+    typer.echo(device_text(device, width=table_width()))
 
 
 @app.command("detect")

@@ -39,6 +39,15 @@ def report_width() -> int:
     return min(_WIDEST, Console().width)
 
 
+def table_width() -> int | None:
+    """Columns for a table: those of the terminal; None, no limit, where there is no terminal: a file can be wide."""
+    if not sys.stdout.isatty():
+        return None
+    from rich.console import Console
+
+    return Console().width
+
+
 def tolerate_narrow_encoding() -> None:
     """A terminal that can't encode `→` or `█` gets a question mark for it, not a traceback."""
     reconfigure = getattr(sys.stdout, "reconfigure", None)

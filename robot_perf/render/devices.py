@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rich.cells import cell_len
+
 from robot_perf.devices.detect import Detection
 from robot_perf.devices.nvpmodel import bandwidth_range
 from robot_perf.render.grid import grid
-from robot_perf.render.lines import clean
+from robot_perf.render.lines import clean, hanging
 from robot_perf.render.roofline import share
 from robot_perf.specs.device import DeviceSpec, ProbeReading, ProbeReport
 from robot_perf.units import format_bandwidth, format_flop_s
@@ -18,8 +20,11 @@ UNKNOWN = "unknown"
 _FIELDS = {"bandwidth_gb_s": "bandwidth", "l2_mib": "L2", "sm_count": "SMs", "memory_gb": "memory", "power_w": "power"}
 
 
-def list_text(devices: Sequence[DeviceSpec]) -> str:
-    """One line per device: memory, bandwidth, dense bf16 (or fp16), ridge, L2, class."""
+def list_text(devices: Sequence[DeviceSpec], *, width: int | None = None) -> str:
+    """One line per device: memory, bandwidth, dense bf16 (or fp16), ridge, L2, class.
+
+    `width` in cells, None for no limit: the columns that a narrow terminal has no room for are left out, and said.
+    """
     rows = []
     for d in devices:
         peak = d.peaks.get("bf16") or d.peaks.get("fp16")
@@ -37,12 +42,59 @@ def list_text(devices: Sequence[DeviceSpec]) -> str:
             )
         )
     head = ("device", "aliases", "GB", "GB/s", "dense TFLOP/s", "ridge", "L2 MiB")
-    return f"{grid(head, rows, left=(0, 1))}\n{len(rows)} devices; ? is unknown, never zero. One of them: robot-perf devices show NAME"
+    table, left_out = _fitting(head, rows, width)
+    words = f"{len(rows)} devices; ? is unknown, never zero. One of them: robot-perf devices show NAME"
+    words += f". Left out for want of width: {', '.join(left_out)}" if left_out else ""
+    return "\n".join([table, *(hanging(words, width, 0) if width else [words])])
 
 
-def device_text(d: DeviceSpec) -> str:
-    """One row in full: each number with its source, what is derived and how, what is printed elsewhere and not used."""
+def _fitting(head: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> tuple[str, list[str]]:
+    """The table, and the columns left out of it so that it fits; names, memory and rates stay."""
+    table, left_out = grid(head, rows, left=(0, 1)), []
+    for name in ("aliases", "L2 MiB", "ridge"):
+        if not _too_wide(table, width):
+            break
+        left_out.append(name)
+        kept = [i for i, column in enumerate(head) if column not in left_out]
+        table = grid([head[i] for i in kept], [[row[i] for i in kept] for row in rows], gap=2)
+    return table, left_out
+
+
+def _too_wide(table: str, width: int | None) -> bool:
+    return width is not None and max(map(cell_len, table.splitlines())) > width
+
+
+def device_text(d: DeviceSpec, *, width: int | None = None) -> str:
+    """One row in full: each number with its source, what is derived and how, what is printed elsewhere and not used.
+
+    Where the table is wider than `width` cells (None: no limit), the sources stand under it by number.
+    """
     lines = [f"{d.name}   {d.device_class}{f', {d.flash} flash' if d.flash else ''}"]
+    rows = [("  " + a, b, c) for a, b, c in _spec_rows(d)]
+    table = grid(("", "spec", "source"), rows, left=(0, 2))
+    lines += _numbered(rows, width) if _too_wide(table, width) else [table]
+    if d.modes:
+        where, modes = f"  power modes ({bandwidth_range(d)}; {d.modes_source})", _modes(d)
+        if _too_wide(where, width):
+            where = f"  power modes ({bandwidth_range(d)})\n  {d.modes_source}"
+        lines += ["", where, _modes(d, gap=2) if _too_wide(modes, width) else modes]
+    names = [
+        ("aliases", d.aliases),
+        ("runtime names", d.runtime_names),
+        ("module ids", d.module_ids),
+        ("device tree", d.device_tree_models),
+    ]
+    words = [f"{label}: {', '.join(values)}" for label, values in names if values]
+    words += [d.note] if d.note else []
+    if not d.bandwidth_bytes_s or not d.peaks:
+        words.append("unknown numbers: give --bandwidth-gb-s or --peak bf16=…")
+    for text in words:
+        lines += _indented(text, width, "  ")
+    return "\n".join(lines)
+
+
+def _spec_rows(d: DeviceSpec) -> list[tuple[str, str, str]]:
+    """(what, value, source) of every number of the row."""
     rows = [
         ("memory", f"{d.memory_gb:g} GB {d.memory_type}" if d.memory_gb else UNKNOWN, _source(d, "memory_gb")),
         (
@@ -62,25 +114,29 @@ def device_text(d: DeviceSpec) -> str:
         ("capability", d.compute_capability or UNKNOWN, ""),
         ("power", _power(d), _source(d, "power_w")),
     ]
-    rows += [
+    return rows + [
         ("not used", f"{_ops(v, label)} {label}", "no bound of dense arithmetic on this GPU")
         for label, v in d.not_used.items()
     ]
-    lines.append(grid(("", "spec", "source"), [("  " + a, b, c) for a, b, c in rows], left=(0, 2)))
-    if d.modes:
-        lines += ["", f"  power modes ({bandwidth_range(d)}; {d.modes_source})", _modes(d)]
-    names = [
-        ("aliases", d.aliases),
-        ("runtime names", d.runtime_names),
-        ("module ids", d.module_ids),
-        ("device tree", d.device_tree_models),
-    ]
-    lines += [f"  {label}: {', '.join(values)}" for label, values in names if values]
-    if d.note:
-        lines.append(f"  {d.note}")
-    if not d.bandwidth_bytes_s or not d.peaks:
-        lines.append("  unknown numbers: give --bandwidth-gb-s or --peak bf16=…")
-    return "\n".join(lines)
+
+
+def _numbered(rows: Sequence[tuple[str, str, str]], width: int | None) -> list[str]:
+    """The table with a number for each source, and the sources under it. A long address stays whole: it is to be copied."""
+    sources = list(dict.fromkeys(source for _, _, source in rows if source))
+    numbers = {source: f"[{i}]" for i, source in enumerate(sources, 1)}
+    table = [(what, value, numbers.get(source, "")) for what, value, source in rows]
+    lines = [grid(("", "spec", "source"), table, left=(0, 2), gap=2)]
+    for source, number in numbers.items():
+        lines += _indented(source, width, f"  {number} ")
+    return lines
+
+
+def _indented(text: str, width: int | None, first: str) -> list[str]:
+    """`text` behind `first`, wrapped under itself."""
+    if width is None:
+        return [first + text]
+    pieces = hanging(text, width, len(first))
+    return [(first if i == 0 else " " * len(first)) + piece for i, piece in enumerate(pieces)]
 
 
 def _ops(value: float, dtype: str) -> str:
@@ -89,7 +145,7 @@ def _ops(value: float, dtype: str) -> str:
     return text.replace("FLOP/s", "OP/s") if dtype.startswith("int") else text
 
 
-def _modes(d: DeviceSpec) -> str:
+def _modes(d: DeviceSpec, *, gap: int = 3) -> str:
     rows = [
         (
             "    " + m.name + (" (default)" if m.default else ""),
@@ -102,7 +158,7 @@ def _modes(d: DeviceSpec) -> str:
         )
         for m in d.modes
     ]
-    return grid(("    mode", "bandwidth", "EMC", "GPU", "TPC", "CPU cores", "budget"), rows)
+    return grid(("    mode", "bandwidth", "EMC", "GPU", "TPC", "CPU cores", "budget"), rows, gap=gap)
 
 
 def _power(d: DeviceSpec) -> str:
