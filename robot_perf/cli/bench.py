@@ -133,8 +133,15 @@ def _say(*, quiet: bool) -> Any:
     if quiet or not sys.stderr.isatty():
         return lambda words: None
 
+    from rich.console import Console
+
+    from robot_perf.render.lines import clean, shorten
+
+    console = Console(stderr=True)
+
     def say(words: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{words[:100]}")
+        # A line that wraps is not rewritten but piles up; the width is asked anew, for a terminal can be resized.
+        sys.stderr.write(f"\r\x1b[K{shorten(clean(words), min(100, console.width - 1))}")
         sys.stderr.flush()
 
     return say

@@ -6,7 +6,10 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
+
 from robot_perf.cli.show import report_width, show
+from robot_perf.render.lines import clean, shorten
 from robot_perf.units import format_duration, format_ms
 
 if TYPE_CHECKING:
@@ -14,6 +17,8 @@ if TYPE_CHECKING:
     from robot_perf.tasks.live import Live
 
 _LOOK_S = 0.5
+_MOST_BAR, _LEAST_BAR = 24, 8
+_AROUND = 19  # cells of the progress line beside bar and figures: phase, share, the blanks between, one never written
 
 
 class Watcher:
@@ -23,6 +28,7 @@ class Watcher:
         self._opening, self._show_bar = opening, bar
         self._bar: Any = None
         self._task: Any = None
+        self._gauge: Any = None
         self._view: Any = None
         self._next = 0.0
         self._remarks: int | None = None
@@ -87,14 +93,20 @@ class Watcher:
         self._start()
         fraction = loading.get("fraction")
         total, done = (None, 0) if fraction is None else (100, round(100 * fraction))
-        self._bar.update(self._task, description="loading", total=total, completed=done, figures=loading["what"])
+        width = self._bar.console.width
+        what = shorten(clean(loading["what"]), max(1, width - _AROUND - _LEAST_BAR))
+        self._gauge.bar_width = bar_width(width, what)
+        self._bar.update(self._task, description="loading", total=total, completed=done, figures=what)
         self._bar.refresh()
 
     def _draw(self, stepmap: StepMap) -> None:
         self._start()
         live = self._view.look(stepmap)
         total = live.scheduled if live.phase == "measuring" else None
-        self._bar.update(self._task, description=live.phase, total=total, completed=live.reached, figures=figures(live))
+        # asked anew at each look: a terminal may be made narrower while it is measured
+        words = figures(live, self._bar.console.width - _AROUND - _LEAST_BAR)
+        self._gauge.bar_width = bar_width(self._bar.console.width, words)
+        self._bar.update(self._task, description=live.phase, total=total, completed=live.reached, figures=words)
         self._bar.refresh()
 
     def _start(self) -> None:
@@ -105,11 +117,12 @@ class Watcher:
             from robot_perf.tasks.live import LiveView
 
             self._view = LiveView()
+            self._gauge = BarColumn(_MOST_BAR)
             self._bar = Progress(
                 TextColumn("{task.description:<10}"),
-                BarColumn(24),
+                self._gauge,
                 TaskProgressColumn(),
-                TextColumn("{task.fields[figures]}"),
+                TextColumn("{task.fields[figures]}", markup=False),
                 console=Console(stderr=True),
                 transient=True,
                 auto_refresh=False,
@@ -118,13 +131,26 @@ class Watcher:
             self._task = self._bar.add_task("", total=None, figures="")
 
 
-def figures(live: Live) -> str:
-    """Time left, achieved rate, p50, p99, max and misses so far."""
+def bar_width(width: int, words: str) -> int:
+    """Cells of the bar beside `words` on a terminal of `width`: what is left, at most 24."""
+    return max(1, min(_MOST_BAR, width - _AROUND - cell_len(words)))
+
+
+def figures(live: Live, room: int | None = None) -> str:
+    """Time left, achieved rate, p50, p99, max and misses so far; in less `room` (cells) without the least needed of them."""
     if live.p50_ns is None or live.p99_ns is None or live.max_ns is None:
         return ""
-    parts = [f"{format_duration(live.left_ns)} left"] if live.left_ns is not None else []
-    if live.rate_hz is not None:
-        parts.append(f"{live.rate_hz:.2f} Hz")
-    parts.append(f"p50 {format_ms(live.p50_ns)}  p99 {format_ms(live.p99_ns)}  max {format_ms(live.max_ns)} ms")
-    parts.append(f"misses {live.misses:,}")
-    return "   ".join(parts)
+    left = "" if live.left_ns is None else f"{format_duration(live.left_ns)} left"
+    rate = "" if live.rate_hz is None else f"{live.rate_hz:.2f} Hz"
+    p50, p99 = f"p50 {format_ms(live.p50_ns)}", f"p99 {format_ms(live.p99_ns)}"
+    most, misses = f"max {format_ms(live.max_ns)} ms", f"misses {live.misses:,}"
+    choices = (
+        (left, rate, f"{p50}  {p99}  {most}", misses),
+        (left, f"{p50}  {p99}  {most}", misses),
+        (left, f"{p99}  {most}", misses),
+        (left, most, misses),
+        (left, misses),
+        (misses,),
+    )
+    lines = ["   ".join(filter(None, parts)) for parts in choices]
+    return next((line for line in lines if room is None or cell_len(line) <= room), "")

@@ -25,6 +25,7 @@ def command(
 ) -> None:
     """Reads the step map; the measured process does not notice."""
     from robot_perf.cli.progress import figures
+    from robot_perf.cli.show import table_width
     from robot_perf.run.maps import find_maps, maps_of
     from robot_perf.run.stepmap import StepMap, Word, is_alive
     from robot_perf.specs import to_json
@@ -63,7 +64,8 @@ def command(
         if json:
             emit_json(to_json(live))
         else:
-            typer.echo(f"{live.phase:<10} {live.reached:,} of {live.scheduled:,}   {figures(live)}")
+            head, width = f"{live.phase:<10} {live.reached:,} of {live.scheduled:,}", table_width()
+            typer.echo(f"{head}   {figures(live, None if width is None else width - len(head) - 3)}".rstrip())
         running = is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]) or is_alive(
             stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN]
         )
