@@ -232,7 +232,7 @@ def _complete(
 
 
 def _instant(name: str, at: int) -> dict[str, Any]:
-    return {"ph": "i", "s": "g", "cat": "deadline", "name": name, "ts": _us(at), "pid": 1, "tid": 3}
+    return {"ph": "i", "s": "t", "cat": "deadline", "name": name, "ts": _us(at), "pid": 1, "tid": 3}
 
 
 def _meta(kind: str, process: int, name: str, thread: int = 0) -> dict[str, Any]:
