@@ -6,6 +6,7 @@ Programming errors are not among them: they keep their traceback.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
 __all__ = [
@@ -17,6 +18,8 @@ __all__ = [
     "RobotPerfError",
     "RunFileError",
     "UsageError",
+    "did_you_mean",
+    "unknown",
 ]
 
 
@@ -50,6 +53,11 @@ class RobotPerfError(Exception):
         lines = [self.what, self.why, self.do, f"detail: {self.detail}" if self.detail else ""]
         return "\n".join(" ".join(line.split()) for line in lines if line)
 
+    @property
+    def one_line(self) -> str:
+        """The same as sentences of one line: for a log, a service's answer, a table's cell."""
+        return ". ".join(line.rstrip(".") for line in str(self).splitlines())
+
 
 class UsageError(RobotPerfError):
     """A bad option, a bad combination of options, or a value out of range."""
@@ -75,3 +83,20 @@ class InvalidMeasurementError(RobotPerfError):
     """The measurement itself can't be trusted. Raised only before a Run exists; later it is the Run's verdict."""
 
     exit_code = ExitCode.INVALID
+
+
+def unknown(what: str, name: str, known: Iterable[str], *, why: str = "") -> UsageError:
+    """The refusal of a word outside a closed list: all of the list (or `why`), and the nearest word of it."""
+    words = list(known)
+    return UsageError(
+        f"{what} {name!r} is unknown", why=why or f"Known: {', '.join(words)}.", do=did_you_mean(name, words)
+    )
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """`Did you mean …?` with the nearest of the known words, case apart; empty where none is near."""
+    import difflib  # on use: the measured process imports this module and never asks
+
+    spelled = {word.lower(): word for word in known}
+    near = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.6)
+    return f"Did you mean {spelled[near[0]]}?" if near else ""

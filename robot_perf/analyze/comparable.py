@@ -36,8 +36,9 @@ def _identity(run: Run) -> Any:
     policy = run.policy
     if policy.sha256:
         return f"{policy.name} (sha256 {policy.sha256[:12]})"
-    made_of = policy.factory or (policy.builtin or "")
-    return f"{policy.name} {made_of}".strip()
+    built = {k: v for k, v in sorted(dict(policy.builtin or {}).items()) if (k, v) != ("name", policy.name)}
+    made_of = policy.factory or ", ".join(f"{k} {v}" for k, v in built.items())
+    return f"{policy.name} ({made_of})" if made_of else policy.name
 
 
 def _condition(*path: str) -> Callable[[Run], Any]:

@@ -81,7 +81,8 @@ def compare(
 ) -> Comparison:
     """B seen from A. `same` is an A/A pair; `allow` names checked conditions that may differ.
 
-    Raises UsageError "not comparable" with the field and both values, or with the reason why a Run is INVALID.
+    Raises UsageError "not comparable" with the fields, both values and the options that allow them, or with the reason
+    why a Run is INVALID.
     """
     _refuse(a, b, allow)
     line_a, line_b = timeline(a), timeline(b)
@@ -101,10 +102,12 @@ def compare(
 def _refuse(a: Run, b: Run, allow: tuple[str, ...]) -> None:
     differing = [d for d in checked_differences(a, b) if d.field not in allow]
     if differing:
+        fields = [d.field for d in differing]
         raise UsageError(
-            f"not comparable: {differing[0]}",
-            why="; ".join(f"also {d}" for d in differing[1:]),
-            do="Measure both under the same conditions.",
+            f"not comparable: {', '.join(fields)} {'differs' if len(fields) == 1 else 'differ'}",
+            why="; ".join(str(d) for d in differing),
+            do="Measure both under the same conditions, or compare in spite of it: "
+            + " ".join(f"--allow {field}" for field in fields),
         )
     for name, run in (("A", a), ("B", b)):
         reasons = invalid_reasons(run)

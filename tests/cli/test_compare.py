@@ -86,6 +86,22 @@ def test_what_is_not_comparable(files, capsys, b, words):
     assert str(files[b]) in error
 
 
+def test_a_refusal_says_what_why_and_the_options_that_allow_it(files, capsys):
+    """What differs, both values and what to do are three short lines; pasting the options of the last one works."""
+    assert call("compare", files["a"], files["rate"]) == 2
+    what, why, do = capsys.readouterr().err.splitlines()
+    assert "not comparable: loop.period_ns, loop.deadline_ns differ" in what
+    assert why == "loop.period_ns: 20.00 ms and 10.00 ms; loop.deadline_ns: 20.00 ms and 10.00 ms"
+    options = do[do.index("--allow") :].split()
+    assert call("compare", files["a"], files["rate"], *options) == 0
+    capsys.readouterr()
+
+
+def test_an_unknown_condition_is_refused_with_the_nearest_one(files, capsys):
+    assert call("compare", files["a"], files["rate"], "--allow", "loop.periods_ns") == 2
+    assert capsys.readouterr().err.splitlines()[-1] == "Did you mean loop.period_ns?"
+
+
 def test_a_condition_may_be_allowed_to_differ(files, capsys):
     arguments = ["--allow", "loop.period_ns", "--allow", "loop.deadline_ns"]
     assert call("compare", files["a"], files["rate"], *arguments) == 0
