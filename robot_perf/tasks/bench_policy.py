@@ -127,7 +127,7 @@ class PolicyBench:
         try:
             run = worker.run(loop, self._conditions(PointKey(label, TIGHT), loop, -1))
         except RobotPerfError as error:
-            worker.refusal = Refusal(one_line(error), int(error.exit_code))
+            worker.refusal = Refusal(error.one_line, int(error.exit_code))
         else:
             if not spin_sync:
                 self._first_calls[label] = first_calls(run)
@@ -190,7 +190,7 @@ class PolicyBench:
         try:
             run = worker.run(loop, self._conditions(key, loop, order), watch.look)
         except RobotPerfError as error:
-            found.refused = one_line(error)
+            found.refused = error.one_line
             return
         use = watch.use()
         file = self._save(run, key, order)
@@ -245,9 +245,3 @@ class PolicyBench:
         if self._scratch is not None:
             self._scratch.cleanup()
             self._scratch = None
-
-
-def one_line(error: RobotPerfError) -> str:
-    """What, why and what to do as sentences of one line: a row's reason."""
-    parts = (error.what, error.why, error.do, error.detail and f"detail: {error.detail}")
-    return ". ".join(" ".join(p.split()).rstrip(".") for p in parts if p)
