@@ -121,6 +121,8 @@ def _agreement(what: str, implied: float, measured: float | None, *, shown: floa
 
 
 def _outcome(prediction: Prediction, launch: Launch, dram: Agreement, compute: Agreement) -> tuple[str, str]:
+    if other := _other_grid(prediction, launch):  # whatever its numbers are, they are another kernel's
+        return "can't answer", other
     if prediction.limit == LIMIT_LAUNCH:
         short = launch.dur_ns < 10_000
         if launch.kind in ("small grid", "latency", "small grid or latency") or short:
@@ -150,10 +152,16 @@ def _resident_set(prediction: Prediction) -> bool:
     return l2 is not None and prediction.expectation.working_set < l2
 
 
+def _other_grid(prediction: Prediction, launch: Launch) -> str:
+    expected = prediction.expectation.grid
+    if expected is None or launch.grid is None or expected == launch.grid:
+        return ""
+    return f"wrong kernel or shape matched: grid of {launch.grid} blocks, expected {expected}"
+
+
 def _wrong_kernel(prediction: Prediction, launch: Launch, implied: float, measured: float, dram: bool) -> str:
-    expected = prediction.expectation
-    if expected.grid is not None and launch.grid is not None and expected.grid != launch.grid:
-        return f"wrong kernel or shape matched: grid of {launch.grid} blocks, expected {expected.grid}"
+    if other := _other_grid(prediction, launch):
+        return other
     floor = max(prediction.memory_ns, prediction.compute_ns)
     if launch.dur_ns < FASTER_THAN_FLOOR * floor and not (_resident_set(prediction) and prediction.limit == LIMIT_DRAM):
         return (

@@ -21,7 +21,7 @@ def command(
     rate: Annotated[str | None, typer.Option(help="Control rate in Hz: says whether the deadline holds, with its slack.", show_default=False)] = None,
     steps: Annotated[str | None, typer.Option(help="Regular expression of the ranges that are steps.", show_default="found by rule")] = None,
     counters: Annotated[Path | None, typer.Option(help="ncu CSV of the same kernels: classes for the device part.", show_default=False)] = None,
-    predict: Annotated[list[str] | None, typer.Option(help="Prediction against an ncu report, PATTERN@linear=64x1024x4096,dtype=bf16; repeatable.", show_default=False)] = None,
+    predict: Annotated[list[str] | None, typer.Option(help="Prediction against an ncu report, PATTERN@linear=64x1024x4096,dtype=bf16, or PATTERN@policy=mlp,layer=2,dtype=fp32; repeatable.", show_default=False)] = None,
     cost: Annotated[str | None, typer.Option(help="Bytes and FLOP of a step, bytes=N,flop=N,dtype=bf16: floors against the kernel time of a timeline.", show_default=False)] = None,
     policy: Annotated[str | None, typer.Option(help="Read that cost from a policy instead.", show_default=False)] = None,
     probed_gb_s: Annotated[float | None, typer.Option("--probed-gb-s", help="Bandwidth that a probe reached: kernels at 90 % of it are done.", show_default=False)] = None,

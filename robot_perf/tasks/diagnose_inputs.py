@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from robot_perf.analyze.diagnose import StepCost, Thresholds
     from robot_perf.analyze.predict import Ceiling, Expectation
     from robot_perf.analyze.predict_report import Comparison
+    from robot_perf.policies.products import Product
     from robot_perf.specs import DeviceSpec
 
 _BYTES = {"fp64": 8, "fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1, "int8": 1}
@@ -48,7 +49,8 @@ def step_cost(given: str | None, policy: str | None) -> StepCost | None:
 
 
 def parse_expectation(text: str) -> tuple[re.Pattern[str], Expectation]:
-    """`PATTERN@linear=64x1024x4096,dtype=bf16` or `PATTERN@flop=…,read=…,write=…,dtype=…[,working_set=…][,grid=…]`.
+    """`PATTERN@linear=64x1024x4096,dtype=bf16`, `PATTERN@policy=mlp,layer=2,dtype=fp32`, or
+    `PATTERN@flop=…,read=…,write=…,dtype=…[,working_set=…][,grid=…]`.
 
     PATTERN is matched against the kernel's name or its NVTX range. Raises UsageError.
     """
@@ -71,6 +73,9 @@ def parse_expectation(text: str) -> tuple[re.Pattern[str], Expectation]:
         if "linear" in pairs:
             rows, inner, outer = (int(n) for n in pairs.pop("linear").split("x"))
             expected = predict.linear(rows, inner, outer, dtype, _BYTES[dtype])
+        elif "policy" in pairs:
+            one = _product(pairs.pop("policy"), int(pairs.pop("layer", "1")))
+            expected = predict.linear(one.rows, one.inner, one.outer, dtype, _BYTES[dtype])
         elif "elements" in pairs:
             expected = predict.elementwise(
                 int(pairs.pop("elements")), dtype, _BYTES[dtype], reads=int(pairs.pop("reads", "1"))
@@ -86,6 +91,18 @@ def parse_expectation(text: str) -> tuple[re.Pattern[str], Expectation]:
         raise UsageError(
             f"--predict {text!r} can't be read", detail=str(error), do="Example: nvjet@linear=64x1024x4096,dtype=bf16"
         ) from None
+
+
+def _product(policy: str, layer: int) -> Product:
+    """The matrix product of a layer, counted from 1. Raises UsageError or PolicyError."""
+    from robot_perf import policies
+    from robot_perf.policies.products import products
+
+    found = products(policies.describe(policy))
+    if not 1 <= layer <= len(found):
+        listed = "; ".join(f"{i} {p.text}" for i, p in enumerate(found[:12], 1))
+        raise UsageError(f"{policy} has no layer {layer}", why=f"It has {len(found)}: {listed}.")
+    return found[layer - 1]
 
 
 def ceiling_of(profile: Profile, device: DeviceSpec | None, dtype: str) -> Ceiling:
