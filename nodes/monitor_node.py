@@ -17,6 +17,7 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 from robot_perf.measure.node.bench_parameters import MONITOR_PARAMETERS
+from robot_perf.measure.node.parameters import missing
 from robot_perf.measure.node.watching import OwnCost, Watched, own_cost
 from robot_perf.nodes import reporting, ros
 from robot_perf.nodes.endpoints import subscription_events
@@ -34,8 +35,7 @@ class MonitorNode(Node):  # type: ignore[misc]
         super().__init__("monitor_node", **kwargs)
         problems = ros.declare(self, TABLE)
         values = self.values = ros.values_of(self, TABLE)
-        if not values["output_topic"]:
-            problems.append("parameter output_topic is required and not set.")
+        problems += missing(TABLE, values, problems)
         if values["match"] == "stamp" and not values["input_topic"]:
             problems.append("parameter match: stamp needs an input_topic.")
         if problems:

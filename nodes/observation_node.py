@@ -36,8 +36,7 @@ class ObservationNode(Node):  # type: ignore[misc]
         super().__init__("observation_node", **kwargs)
         problems = ros.declare(self, TABLE)
         values = ros.values_of(self, TABLE)
-        if values["rate"] is None:
-            problems.append(f"parameter rate is required and not set. Allowed: {TABLE[0].allowed}.")
+        problems += parameters.missing(TABLE, values, problems)
         if problems:
             self.destroy_node()
             raise UsageError(" ".join(problems))
@@ -96,7 +95,7 @@ class ObservationNode(Node):  # type: ignore[misc]
         try:
             new = {c.name: parameters.checked(table[c.name], c.value) for c in changes if c.name in table}
         except UsageError as error:
-            return SetParametersResult(successful=False, reason=" ".join(str(error).split()))
+            return SetParametersResult(successful=False, reason=error.one_line)
         self.values = {**self.values, **new}
         return SetParametersResult(successful=True)
 

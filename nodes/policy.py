@@ -83,7 +83,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
             outcome = work()
             return result.SUCCESS if outcome is None else outcome
         except RobotPerfError as error:
-            self.get_logger().error(f"{name} failed: " + " ".join(str(error).split("\n")))
+            self.get_logger().error(f"{name} failed: {error.one_line}")
             outcome = result.FAILURE
         except Exception:  # noqa: BLE001 - the transition's caller sees only ERROR: the traceback is logged here
             self.get_logger().error(f"{name} raised:\n{traceback.format_exc()}")
@@ -98,7 +98,8 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
 
     def _configure(self) -> None:
         values = self.values = ros.values_of(self)
-        if found := [*self.trouble, *parameters.problems(values)]:
+        forgotten = parameters.missing(parameters.PARAMETERS, values, self.trouble)
+        if found := [*self.trouble, *forgotten, *parameters.problems(values)]:
             raise UsageError(" ".join(found))
         random = values["observations"] == "random"
         # Read before the load, which may take minutes.
@@ -162,7 +163,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         try:
             self._stop("deactivated")
         except RobotPerfError as error:  # a hung policy: only error processing can leave this state
-            self.get_logger().error(" ".join(str(error).split("\n")))
+            self.get_logger().error(error.one_line)
             failed = True
         result = super().on_deactivate(state)
         return TransitionCallbackReturn.ERROR if failed else result
@@ -184,7 +185,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         try:
             self._stop(why)
         except RobotPerfError as error:
-            self.get_logger().error(" ".join(str(error).split("\n")))
+            self.get_logger().error(error.one_line)
         self._release()
 
     # Slow work, in the executor's thread: nothing here waits for the loop, and the loop waits for nothing here.
@@ -238,9 +239,9 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
                 if c.name in table and c.value is not None
             }
         except UsageError as error:
-            return SetParametersResult(successful=False, reason=" ".join(str(error).split()))
+            return SetParametersResult(successful=False, reason=error.one_line)
         known = {n: self.get_parameter(n).value for n, p in table.items() if p.dynamic and self.has_parameter(n)}
-        found = [t for t in parameters.problems({**known, **new, "rate": 1.0, "policy": "x"}) if "lies above" in t]
+        found = [t for t in parameters.problems({**known, **new}) if "lies above" in t]
         return SetParametersResult(successful=not found, reason=" ".join(found))
 
     def _facts(self) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def declare(node: Any, table: tuple[Parameter, ...] = PARAMETERS) -> list[str]:
             node.declare_parameter(p.name, p.default, descriptor)
         except (UsageError, InvalidParameterValueException) as error:
             found.append(
-                " ".join(str(error).split())
+                f"{error.one_line}."
                 if isinstance(error, UsageError)
                 else f"parameter {p.name}: got {given!r}. Allowed: {p.allowed}."
             )

@@ -17,7 +17,7 @@ from robot_perf.measure.node.levels import ERROR, OK, WARN, Level, Warnings
 from robot_perf.measure.node.mailbox import STALE, STARVED, LiveObservations
 from robot_perf.measure.node.mapping import CommandMap, default_mapping, find_mapping, read_mapping
 from robot_perf.measure.node.mapping_reader import resolve_mapping
-from robot_perf.measure.node.parameters import BY_NAME, PARAMETERS, checked, from_text, problems
+from robot_perf.measure.node.parameters import BY_NAME, PARAMETERS, checked, from_text, missing, problems
 from robot_perf.measure.node.standin import Source, fill_message
 from robot_perf.specs import PolicySpec, StatePair, TensorSpec
 
@@ -53,8 +53,9 @@ def test_every_default_is_allowed_and_described():
 
 def test_missing_and_contradicting_parameters():
     values = {p.name: p.default for p in PARAMETERS}
-    found = problems(values)
-    assert [f.split()[1] for f in found] == ["rate", "policy"]
+    assert [f.split()[1] for f in missing(PARAMETERS, values)] == ["rate", "policy"]
+    refused = ["parameter rate: got 0 (int). Allowed: a number from 0.01 to 100000 Hz."]
+    assert [f.split()[1] for f in missing(PARAMETERS, values, refused)] == ["policy"]  # wrong is not forgotten
     fine = {**values, "rate": 50.0, "policy": "mlp"}
     assert problems(fine) == []
     assert "starve" in problems({**fine, "fifo": 50, "wait": "spin"})[0]

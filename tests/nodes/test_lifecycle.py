@@ -136,6 +136,8 @@ def test_parameters_as_people_type_them(start, tmp_path):
         outcome, _, lines = found[text]
         assert outcome == "FAILURE", (text, found[text])
         assert any("parameter rate" in line for line in lines), (text, lines)
+        # A value that was refused is not called missing as well.
+        assert any("required and not set" in line for line in lines) == ("rate:=" not in text), (text, lines)
     for text, name in zip(odd, ("parameter wait", "parameter fifo", "parameter steps", "nowhere.onnx"), strict=True):
         assert found[text][0] == "FAILURE", (text, found[text])
         assert any(name in line for line in found[text][2]), (text, found[text][2])

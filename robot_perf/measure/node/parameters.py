@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,13 +233,20 @@ def from_text(parameter: Parameter, text: str) -> Value:
     return checked(parameter, value)
 
 
-def problems(values: Mapping[str, Any]) -> list[str]:
-    """One sentence for every required parameter that is missing and every pair that doesn't fit together."""
-    found = [
+def missing(table: tuple[Parameter, ...], values: Mapping[str, Any], refused: Sequence[str] = ()) -> list[str]:
+    """One sentence for every required parameter that was not given. `refused` are the sentences on those that were, wrongly."""
+    return [
         f"parameter {p.name} is required and not set: {p.description} Allowed: {p.allowed}."
-        for p in PARAMETERS
-        if p.default is None and values.get(p.name) in (None, "")
+        for p in table
+        if p.default is None
+        and values.get(p.name) in (None, "")
+        and not any(text.startswith(f"parameter {p.name}:") for text in refused)
     ]
+
+
+def problems(values: Mapping[str, Any]) -> list[str]:
+    """One sentence for every pair of the policy node's parameters that doesn't fit together."""
+    found = []
     fifo, wait = values.get("fifo", 0), values.get("wait")
     if fifo and wait == "spin":
         found.append(
