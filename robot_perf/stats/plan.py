@@ -35,7 +35,8 @@ def independent_steps(miss_rate: float, confidence: float, allowed: int = 0) -> 
 
 def plan_steps(miss_rate: float, confidence: float, *, allowed: int = 0, burst: float = 1.0) -> int:
     """Releases of a run that passes with `allowed` overruns of up to `burst` misses: 2L-1 times the independent n."""
-    return math.ceil(design_effect(burst) * independent_steps(miss_rate, confidence, allowed))
+    deff = design_effect(burst)
+    return steps_to_pass(allowed * deff, miss_rate, confidence, deff)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +62,15 @@ def plan_rows(
 
 
 @lru_cache(maxsize=1024)
-def steps_to_pass(misses: int, miss_rate: float, confidence: float, deff: float) -> int:
-    """Smallest n of a new run that would PASS with as many misses and the same design effect."""
+def steps_to_pass(misses: float, miss_rate: float, confidence: float, deff: float) -> int:
+    """Releases of a new run that would PASS with as many misses and the same design effect; what a plan says too.
+
+    Whole independent observations, the fewest that pass, times `deff`: up to `deff` - 1 above the smallest that would do.
+    """
     k = misses / deff
-    # the bound falls monotonically in n; bracket n/deff and solve, then settle on whole releases
+    if k == round(k):
+        return math.ceil(deff * independent_steps(miss_rate, confidence, round(k)))
+    # the bound falls monotonically in n; bracket n/deff and solve, then settle on whole observations
     low = high = max(k + 1, math.log1p(-confidence) / math.log1p(-miss_rate))
     while upper_bound(k, high, confidence) > miss_rate:
         low, high = high, 2 * high
@@ -73,7 +79,7 @@ def steps_to_pass(misses: int, miss_rate: float, confidence: float, deff: float)
         if low == high
         else _optimize.brentq(lambda n: upper_bound(k, n, confidence) - miss_rate, low, high, xtol=0.01)
     )
-    steps = max(misses, math.floor(root * deff) - 2)
-    while upper_bound(k, steps / deff, confidence) > miss_rate:
-        steps += 1
-    return steps
+    observations = max(math.ceil(k), math.floor(root) - 1)
+    while upper_bound(k, observations, confidence) > miss_rate:
+        observations += 1
+    return math.ceil(deff * observations)

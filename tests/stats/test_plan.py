@@ -77,6 +77,14 @@ def test_the_proposed_run_passes_and_is_nearly_the_shortest(misses, p0, deff):
     steps = steps_to_pass(misses, p0, 0.95, deff)
     assert steps >= misses
     assert upper_bound(misses / deff, steps / deff, 0.95) <= p0
-    shorter = steps - 4
-    if shorter >= max(misses, 1):
-        assert upper_bound(misses / deff, shorter / deff, 0.95) > p0
+    # one independent observation less does not pass: a run is planned in whole ones
+    shorter = (steps - deff - 1) / deff
+    if shorter >= max(misses / deff, 1):
+        assert upper_bound(misses / deff, shorter, 0.95) > p0
+
+
+@pytest.mark.parametrize("burst", [1, 1.5, 2, 4])
+def test_what_a_verdict_proposes_is_a_row_of_the_plan(burst):
+    deff = design_effect(burst)
+    rows = plan_rows(1e-3, 0.95, 10_000_000, burst=burst)
+    assert [row.steps for row in rows] == [steps_to_pass(row.allowed * deff, 1e-3, 0.95, deff) for row in rows]
