@@ -120,7 +120,8 @@ def judge(run: Run) -> Verdict:
         longest_miss_run=evidence.runs.longest,
         pass_at_most=decides.pass_at_most,
         fail_at_least=decides.fail_at_least,
-        notes=_notes(evidence, budget),
+        # what the counts would mean is no remark on a run that no verdict follows from
+        notes=() if status == "INVALID" else _notes(evidence, budget),
         checks=checks,
         invalid=invalid,
     )

@@ -76,8 +76,8 @@ def test_an_assumed_burst_is_a_floor_even_at_zero_misses():
     assert "assumes 2 misses per overrun" in short.reason
     assert short.plain_upper <= 1e-3 < short.miss_rate_upper
     assert "too short for the burst it assumes" in short.notes[0]
-    # the exact bound already suffices a few releases below 3 * 2995: n = ln(0.05)/ln(0.999) is not whole
-    assert short.next_step == "a new run of 8,983 releases (1 min 30 s) with no more misses than this would PASS"
+    # 3 * 2995, the row of 0 overruns that `--plan` prints
+    assert short.next_step == "a new run of 8,985 releases (1 min 30 s) with no more misses than this would PASS"
     planned = judge(run_with([], plan_steps(1e-3, 0.95, burst=2), budget=budget(assumed_burst=2.0)))
     assert planned.status == "PASS"
     assert "no miss was seen, so nothing is known about how misses cluster" in planned.notes
@@ -168,6 +168,15 @@ def test_the_worst_check_decides():
     invalid = judge(run_with(late, 2995, budget=budget(max_consecutive_misses=0), invalid=["the action was NaN"]))
     assert (invalid.status, invalid.exit_code, invalid.reason) == ("INVALID", 4, "the action was NaN")
     assert invalid.misses == 1
+
+
+@pytest.mark.parametrize("releases", [217, 2995])
+def test_an_invalid_run_carries_no_remark_on_what_its_counts_would_mean(releases):
+    """No verdict follows from it: "with independent misses it would PASS" beside INVALID says the contrary."""
+    valid = judge(run_with([], releases, budget=budget(assumed_burst=2.0)))
+    assert valid.notes
+    broken = judge(run_with([], releases, budget=budget(assumed_burst=2.0), invalid=["the action was NaN"]))
+    assert (broken.status, broken.notes) == ("INVALID", ())
 
 
 def test_an_interrupted_run_is_invalid_and_shows_what_was_measured():
