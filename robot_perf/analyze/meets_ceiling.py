@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from robot_perf.analyze.ceiling import RESIDENT_SHARE
 from robot_perf.analyze.ceiling_check import LOW
 from robot_perf.analyze.roofline import DTYPE_BYTES
-from robot_perf.devices import bandwidth_of, peak_of
+from robot_perf.devices import bandwidth_of, normalise, peak_of
 from robot_perf.errors import UsageError
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport
 from robot_perf.run.columns import NOT_MEASURED
@@ -133,7 +134,29 @@ def run_meets_ceiling(
     if times.size == 0:
         raise UsageError(f"{run.policy.name}: the Run holds no finished step of the measured window")
     median = float(np.percentile(times, 50, method="inverted_cdf"))
-    return meets_ceiling(run.policy.name, median, cost, device, mode, measured=measured, dtype=dtype, probe=probe)
+    share = meets_ceiling(run.policy.name, median, cost, device, mode, measured=measured, dtype=dtype, probe=probe)
+    return replace(share, notes=(*_elsewhere(ran_on(run), device), *share.notes))
+
+
+def ran_on(run: Run) -> tuple[str, ...]:
+    """The names of the device that a Run was measured on, as it recorded them; empty where it recorded none."""
+    facts, host = run.conditions.get("backend_facts") or {}, run.conditions.get("host") or {}
+    options = (run.conditions.get("backend") or {}).get("options") or {}
+    known = [facts.get("device_name"), host.get("device_tree_model")]
+    if str(options.get("device", "cpu")) == "cpu":
+        known.append(host.get("cpu_model"))
+    return tuple(str(name) for name in known if name)
+
+
+def _elsewhere(ran: Sequence[str], device: DeviceSpec) -> tuple[str, ...]:
+    """A note where the measurement came from another device than the bound; none where its device is not known."""
+    names = {normalise(n) for n in (device.name, *device.aliases, *device.runtime_names, *device.device_tree_models)}
+    if not ran or not device.device_class or names & {normalise(name) for name in ran}:
+        return ()
+    return (
+        f"measured on {ran[0]}, but this is the ceiling of {device.name}: the share compares two devices; "
+        "name the measured one with --on, or measure on this one",
+    )
 
 
 def bench_meets_ceiling(
@@ -164,7 +187,8 @@ def bench_meets_ceiling(
             name = f"{row.policy}, {row.backend}, {rate}"
             share = meets_ceiling(name, measured_ns, cost, device, mode, measured=which, dtype=dtype, probe=probe)
             note = "bytes and FLOP from the parameter count: each read once, 2 FLOP each"
-            shares.append(replace(share, notes=(*share.notes, note)))
+            elsewhere = _elsewhere((report.machine.device,), device)
+            shares.append(replace(share, notes=(*elsewhere, *share.notes, note)))
     if not shares:
         raise UsageError("the bench report holds no valid point of a policy with parameters")
     return tuple(shares)

@@ -12,7 +12,7 @@ from robot_perf.analyze.meets_ceiling import (
     run_meets_ceiling,
     step_times_ns,
 )
-from robot_perf.devices import find, mode_of
+from robot_perf.devices import find, mode_of, with_overrides
 from robot_perf.errors import UsageError
 from robot_perf.run.bench_report import BenchReport, Figure, Machine, Point, PolicyHead, Row
 from robot_perf.run.model import SCHEMA, Run, empty_columns
@@ -143,3 +143,30 @@ def test_a_bench_report_without_parameters_can_not_be_compared() -> None:
     point = Point("50", 20_000_000, execution=(Figure("p50", 40_000_000),))
     with pytest.raises(UsageError, match="no valid point"):
         bench_meets_ceiling(bench_of(point, parameters=None), ORIN)
+
+
+def run_on(**conditions: object) -> Run:
+    run = run_of([20_000_000], BIG)
+    return Run(run.columns, {**run.conditions, **conditions})
+
+
+@pytest.mark.parametrize(
+    ("conditions", "device", "words"),
+    [
+        ({"host": {"cpu_model": "AMD EPYC"}}, H100, "measured on AMD EPYC, but this is the ceiling of H100 SXM"),
+        ({"backend_facts": {"device_name": "NVIDIA H200"}}, H100, "measured on NVIDIA H200, but"),
+        ({"backend_facts": {"device_name": "NVIDIA H100 80GB HBM3"}, "host": {"cpu_model": "AMD EPYC"}}, H100, ""),
+        ({"host": {"device_tree_model": "NVIDIA Jetson AGX Orin Developer Kit", "cpu_model": "ARMv8"}}, ORIN, ""),
+        ({"backend": {"options": {"device": "cuda:0"}}, "host": {"cpu_model": "AMD EPYC"}}, H100, ""),
+        ({}, H100, ""),
+        ({"host": {"cpu_model": "AMD EPYC"}}, with_overrides(None, bandwidth_bytes_s=1e12), ""),
+    ],
+)
+def test_a_run_of_another_device_is_said_once(conditions, device, words) -> None:
+    notes = [n for n in run_meets_ceiling(run_on(**conditions), device).notes if "two devices" in n]
+    assert len(notes) == bool(words) and all(n.startswith(words) for n in notes)
+
+
+def test_a_bench_of_another_device_is_said() -> None:
+    point = Point("tight", 0, execution=(Figure("p50", 30_000_000),))
+    assert "measured on d, but this is the ceiling of" in bench_meets_ceiling(bench_of(point), ORIN)[0].notes[0]
