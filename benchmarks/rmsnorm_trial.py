@@ -36,8 +36,8 @@ def tried_first(launches: list[Any]) -> list[Any]:
     """One launch of each way in which blocks wait for each other."""
     found = {}
     for launch in launches:
-        if launch.remote or launch.kernel == "stream":
-            found.setdefault((launch.kernel, launch.ctas, launch.warps, launch.stages > 1), launch)
+        if launch.remote:
+            found.setdefault((launch.kernel, launch.ctas, launch.warps), launch)
     return list(found.values())
 
 

@@ -4,7 +4,6 @@ The questions, each a difference between two lines of the result:
 - is a gain of evict-last reads real, or lines of x that the cache kept from the call before? (`us` against `us_one_set`)
 - do evict-first outputs help (dirty lines leave early)?
 - does the exchange by remote stores beat the cluster barrier (which waits for all stores and empties the L1)?
-- does a kernel whose blocks stay, with the next rows on their way and the weight in registers, beat both (`stream`)?
 """
 
 from __future__ import annotations
@@ -34,10 +33,6 @@ def _split(ctas: int, warps: int) -> Launch:
     return Launch("split", warps, ctas=ctas, pdl=1)
 
 
-def _stream(ctas: int, warps: int, stages: int) -> Launch:
-    return Launch("stream", warps, ctas=ctas, stages=stages, remote=ctas > 1, pdl=1)
-
-
 def _with(launch: Launch, *policies: int) -> list[Launch]:
     return [replace(launch, policy=p) for p in policies]
 
@@ -49,66 +44,54 @@ def _remote(*launches: Launch) -> list[Launch]:
 def _wide() -> list[Launch]:
     loops = [_loop(4, 16, 4096), _loop(2, 32, 16384, 32), _loop(8, 8, 4096), _loop(4, 32, 8192, 32)]
     splits = [_split(8, 8), _split(4, 16), _split(2, 32)]
-    streams = [_stream(8, 8, 3), _stream(8, 8, 4), _stream(4, 16, 3), _stream(4, 16, 4), _stream(8, 16, 3)]
-    streams += [_stream(8, 16, 4), _stream(8, 4, 3)]
     whole = _loop(1, 32, 16384)
     return [
         *loops, *_remote(*loops), *_with(loops[0], 0, 6), *_with(_remote(loops[0])[0], 0, 6),
         whole, replace(whole, reverse=False), *splits, *_remote(*splits), *_with(_remote(splits[0])[0], 2, 4, 5, 6, 7),
-        *streams, *_with(streams[0], 5), *_with(streams[2], 5),
     ]  # fmt: skip
 
 
 def _32k() -> list[Launch]:
     loops = [_loop(1, 32, 16384), _loop(1, 32, 8192)]
     row = _row(32768, 32, weight_early=False, pack16=True)
-    streams = [_stream(4, 8, 3), _stream(4, 8, 4), _stream(2, 16, 3), _stream(2, 16, 4), _stream(8, 4, 4)]
     return [
         *(y for x in loops for y in _with(x, 0, 4, 6, 5)), *_with(row, *READS, *OUTS), *_remote(_split(4, 8), _split(2, 16)),
-        *streams, *_with(streams[0], 5),
     ]  # fmt: skip
 
 
 def _16k() -> list[Launch]:
-    streams = [_stream(1, 16, 3), _stream(2, 8, 3), _stream(2, 8, 4), _stream(1, 32, 3), _stream(4, 4, 4)]
     return [
         *_with(_row(16384, 16), *READS, *OUTS), *_with(_split(1, 16), 0, 4, 5, 6), *_with(_split(1, 32), 0, 4, 6),
-        *_with(_loop(1, 32, 16384), 0, 4, 6), *_with(_loop(1, 32, 8192, 32), 0, 4), *streams, *_with(streams[0], 5),
+        *_with(_loop(1, 32, 16384), 0, 4, 6), *_with(_loop(1, 32, 8192, 32), 0, 4),
     ]  # fmt: skip
 
 
 def _8k() -> list[Launch]:
-    streams = [_stream(1, 8, 3), _stream(1, 8, 4), _stream(1, 16, 3), _stream(1, 16, 4), _stream(1, 4, 3)]
     return [
         *_with(_row(8192, 16), *READS, *OUTS), *_with(_row(8192, 16, rows=2), 0, 4), *_with(_row(8192, 8), 0, 4, 6),
-        *_with(_split(1, 32), 0, 4, 6), *_with(_loop(1, 16, 4096), 0, 4, 6), *_with(_loop(1, 32, 8192, 32), 0, 4, 6), *streams,
-        *_with(streams[0], 5),
+        *_with(_split(1, 32), 0, 4, 6), *_with(_loop(1, 16, 4096), 0, 4, 6), *_with(_loop(1, 32, 8192, 32), 0, 4, 6),
     ]  # fmt: skip
 
 
 def _4k() -> list[Launch]:
-    streams = [_stream(1, 4, 3), _stream(1, 4, 4), _stream(1, 8, 4), _stream(1, 8, 6)]
     return [
         *_with(_row(4096, 16, rows=2), *READS, *OUTS), *_with(_row(4096, 16, rows=4), 0, 4, 6), *_with(_row(4096, 8), 0, 4, 5),
-        *_with(_row(4096, 32, rows=2), 0, 4, 6), *_with(_loop(1, 16, 4096), 0, 4, 6), *streams, *_with(streams[1], 5),
+        *_with(_row(4096, 32, rows=2), 0, 4, 6), *_with(_loop(1, 16, 4096), 0, 4, 6),
     ]  # fmt: skip
 
 
 def _5120() -> list[Launch]:
-    streams = [_stream(1, 8, 3), _stream(1, 8, 4), _stream(1, 4, 3), _stream(1, 16, 4)]
     return [
         *_with(_row(8192, 8), *READS, *OUTS), *_with(_row(8192, 16), *READS, 6), *_with(_row(8192, 4), 0, 4, 6),
         replace(_row(8192, 16), weight_early=False), *_with(_split(1, 8), 0, 4), *_with(_loop(1, 4, 1024), 0, 4, 6),
-        *_with(_loop(1, 8, 1024), 0, 4), *_with(_loop(1, 16, 8192), 0, 4), *streams,
+        *_with(_loop(1, 8, 1024), 0, 4), *_with(_loop(1, 16, 8192), 0, 4),
     ]  # fmt: skip
 
 
 def _guard(d: int) -> list[Launch]:
     if d < 32768:
-        return [_row(16384, 8), _row(16384, 16), *_with(_row(16384, 8), 4), _stream(1, 16, 3), _stream(2, 8, 3)]
-    wide = [_loop(4, 16, 4096), _loop(8, 16, 4096), *_remote(_loop(8, 16, 4096), _loop(4, 16, 4096), _split(8, 8))]
-    streams = [_stream(8, 8, 3), _stream(8, 8, 4), _stream(8, 16, 3), _stream(8, 16, 4)]
-    return [*wide, *streams, *([_stream(4, 16, 3)] if d <= 65536 else [])]
+        return [_row(16384, 8), _row(16384, 16), *_with(_row(16384, 8), 4)]
+    return [_loop(4, 16, 4096), _loop(8, 16, 4096), *_remote(_loop(8, 16, 4096), _loop(4, 16, 4096), _split(8, 8))]
 
 
 def candidates(m: int, d: int) -> list[Launch]:

@@ -112,7 +112,6 @@ def short(launch: dict) -> str:
         "row": f"r{launch['rows']}",
         "split": f"c{launch['ctas']}",
         "loop": f"c{launch['ctas']} b{launch['block']}{turned}",
-        "stream": f"c{launch['ctas']} s{launch['stages']}",
     }
     parts = [
         launch["kernel"],

@@ -45,7 +45,7 @@ class Point:
     def call(self, variant: Variant) -> Callable[[int], None]:
         """A function that queues the variant on set i."""
         got = load(variant, 0)
-        unit, grid = 8, variant.launch.grid(self.m, got.resident)
+        unit, grid = 8, variant.launch.grid(self.m)
         stride = self.d // unit
         tail = (self.m, stride, stride, stride, stride, float_bits(1e-6), 0, *got.fixed)
         pointer = lambda t: 0 if t is None else t.data_ptr()  # noqa: E731
@@ -138,7 +138,7 @@ def _ready(point: Point, launch: Launch) -> tuple[dict[str, Any], dict[str, Samp
     if entry["error"]:
         return entry, {}
     got = load(variant, 0)
-    entry |= {"registers": got.registers, "spills": got.spills, "grid": launch.grid(point.m, got.resident)}
+    entry |= {"registers": got.registers, "spills": got.spills, "grid": launch.grid(point.m)}
     return entry, samplers_of(point, run)
 
 

@@ -54,34 +54,28 @@ INTERPRETER = DeviceFacts(capability=0, sm_count=16, l2_bytes=4 * 2**20)
 class Launch:
     """One compiled form of a kernel. `basis` says whether the choice was measured or is an estimate."""
 
-    kernel: str  # row | split | loop | stream
+    kernel: str  # row | split | loop
     warps: int
     block: int = 0  # row: tile width; loop: chunk width
     rows: int = 1  # row: rows per program
-    ctas: int = 1  # split, loop, stream: programs per row, one cluster
+    ctas: int = 1  # split, loop: programs per row, one cluster
     weight_early: bool = True  # load the weight before the reduction
     pack16: bool = False  # keep the row in 16-bit registers across the reduction
     pdl: int = 0  # 0 off, 1 trigger then wait, 2 wait then trigger
     policy: int = 0  # index into POLICIES
     reverse: bool = True  # loop: second pass backwards
-    stages: int = 1  # stream: rows held at once, one of them being normalised
     remote: bool = False  # clusters: exchange sums by stores that count on a barrier, not by cluster barriers
     registers: int = 0  # at most this many per thread, so that more blocks fit an SM; 0 leaves it to the compiler
     basis: str = ESTIMATE
 
-    def grid(self, m: int, resident: int = 0) -> int:
-        """Programs for m rows, clusters counted as one (the launcher multiplies by `ctas`).
-
-        `stream` takes no more than the `resident` that the chip holds at once, and so many that all walk over equally many rows.
-        """
-        if self.kernel != "stream":
-            return -(-m // self.rows)
-        turns = -(-m // max(1, resident))
-        return -(-m // turns)
+    def grid(self, m: int) -> int:
+        """Programs for m rows, clusters counted as one (the launcher multiplies by `ctas`)."""
+        return -(-m // self.rows)
 
 
-# (x and residual, weight, outputs): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB. The loop kernel takes
-# x evict-last as "keep the row between the passes, and no longer".
+# (x and residual, weight, outputs): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB; evict-last gains 3 to 4 %
+# of the fused add and up to 4 % of the plain norm where x is larger than the L2, and gains a plain copy 1 %. The loop kernel takes x
+# evict-last as "keep the row between the passes, and no longer", at any size.
 POLICIES: tuple[tuple[str, str, str], ...] = (
     ("", "", ""),
     ("evict_first", "evict_last", ""),
@@ -93,9 +87,11 @@ POLICIES: tuple[tuple[str, str, str], ...] = (
     ("", "evict_last", "evict_first"),
 )
 KEEP = 4  # what the loop kernel takes by default
+PASS = 6  # what every kernel takes where x is larger than the L2
 
 # Up to FEW rows one program or cluster per row leaves most of the chip idle.
 FEW = 16
+LARGE, LARGE_ROW_BYTES = 4, 8192
 
 # Bytes per row (as 16-bit elements) at most -> (few, at most one per SM, more, many), each (rows, warps). Estimates for GPUs
 # that nobody has tuned for; above the last width the loop kernel.
@@ -111,9 +107,10 @@ _ESTIMATE: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
 
 
 def regime(m: int | None, row_bytes: int, facts: DeviceFacts) -> int:
-    """0 few rows, 1 at most one per SM, 2 more, 3 so many that the memory is the bound; None (not to matter) is 2.
+    """0 few rows, 1 at most one per SM, 2 more, 3 so many that the memory is the bound, 4 (sm_90) x is larger than the L2.
 
-    The memory is the bound from four rows per SM and a sixteenth of the L2 on (on the H200 about 4 MB: below, a launch is timed).
+    None (not to matter) is 2. The memory is the bound from four rows per SM and a sixteenth of the L2 on (on the H200 about 4 MB:
+    below, a launch is timed). 4 begins at rows of 8 KB: nothing narrower was tried with its cache hints.
     """
     if m is None:
         return 2
@@ -121,6 +118,8 @@ def regime(m: int | None, row_bytes: int, facts: DeviceFacts) -> int:
         return 0
     if m <= facts.sm_count:
         return 1
+    if facts.capability == 90 and row_bytes >= LARGE_ROW_BYTES and m * row_bytes >= facts.l2_bytes:
+        return LARGE
     return 3 if m >= 4 * facts.sm_count and m * row_bytes >= facts.l2_bytes // 16 else 2
 
 
@@ -137,10 +136,10 @@ def choose(m: int | None, d: int, itemsize: int, facts: DeviceFacts, *, vector: 
     if facts.clusters and vector and width <= H200[-1][0]:
         measured = facts.capability == 90 and facts.sm_count == 132 and itemsize == 2
         found = next(cells[cell] for bound, cells in H200 if width <= bound)
-        return _launch(found, d, itemsize, facts, MEASURED if measured else ESTIMATE)
+        return _launch(found, d, itemsize, facts, MEASURED if measured else ESTIMATE, large=cell == LARGE)
     wide = width > _ESTIMATE[-1][0] or (not vector and width > 8192)
     if not wide:
-        rows, warps = next(cells[cell] for bound, cells in _ESTIMATE if width <= bound)
+        rows, warps = next(cells[min(cell, 3)] for bound, cells in _ESTIMATE if width <= bound)
         return _launch(("row", rows, warps), d, itemsize, facts, ESTIMATE)
     return _launch(_loop(width, facts, vector), d, itemsize, facts, ESTIMATE)
 
@@ -154,19 +153,22 @@ def _loop(width: int, facts: DeviceFacts, vector: bool) -> Cell:
     return ("loop", 1, 16 if vector and resident * 2 <= facts.l2_bytes else 32, 8192, 0)
 
 
-def _launch(cell: Cell, d: int, itemsize: int, facts: DeviceFacts, basis: str) -> Launch:
+def _launch(cell: Cell, d: int, itemsize: int, facts: DeviceFacts, basis: str, *, large: bool = False) -> Launch:
     kernel, many, warps, *more = cell
     pdl = int(facts.dependent_launch)
+    hints = PASS if large else 0
     if kernel == "row":
-        return Launch("row", warps, block=_pow2(d), rows=many, pdl=pdl, basis=basis)
+        return Launch("row", warps, block=_pow2(d), rows=many, pdl=pdl, policy=hints, basis=basis)
     if facts.capability != 90 and many > 8:  # clusters of 16 are Hopper's and Blackwell's data-centre parts' alone
         many, warps = 8, min(32, warps * many // 8)
+    # Many clusters per SM: a cluster barrier would wait for each block's stores. Few rows were never timed without it.
+    shared: dict[str, Any] = {"ctas": many, "remote": large and many > 1, "pdl": pdl, "basis": basis}
     if kernel == "split":
-        return Launch("split", warps, ctas=many, pdl=pdl, basis=basis)
+        return Launch("split", warps, policy=hints, **shared)
     chunk, registers = more
     # the loop reads a row twice: keeping it in the cache in between, and no longer, is worth 4 % at d = 32768 on the H200
     return Launch(
-        "loop", warps, block=chunk * 2 // itemsize, ctas=many, registers=registers, pdl=pdl, policy=KEEP, basis=basis
+        "loop", warps, block=chunk * 2 // itemsize, registers=registers, policy=PASS if large else KEEP, **shared
     )
 
 
@@ -187,6 +189,9 @@ def table_entries(facts: DeviceFacts) -> list[tuple[int | None, int, int, Launch
     """(m, d, itemsize, launch) for a shape of every cell, at its widest and at a width that needs masks; tests compile them."""
     bounds = [bound for bound, _ in (H200 if facts.clusters else _ESTIMATE)]
     widths = [*bounds, *(bound // 8 * 7 // 8 * 8 for bound in bounds if bound >= 256), 49152, 2**18]
-    counts = (1, facts.sm_count, facts.sm_count + 1, 2**20, None)
-    found = [(m, d, 2, choose(m, d, 2, facts)) for d in widths for m in counts]
-    return found + [(m, d // 2, 4, choose(m, d // 2, 4, facts)) for d in widths for m in counts]
+    found = []
+    for d in widths:
+        many = max(4 * facts.sm_count, facts.l2_bytes // (4 * d))  # half an L2 of rows
+        for m in (1, facts.sm_count, facts.sm_count + 1, many, 2**20, None):
+            found += [(m, d // (size // 2), size, choose(m, d // (size // 2), size, facts)) for size in (2, 4)]
+    return found

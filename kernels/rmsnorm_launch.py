@@ -33,7 +33,6 @@ __all__ = [
 
 DIRECT = ("3.6",)  # Triton releases whose compiled-kernel launcher was tested
 
-INTERPRETED_BLOCKS = 3  # of a kernel whose blocks stay
 POINTERS = ("x", "r", "w", "y", "s")
 STRIDES = ("stride_x", "stride_r", "stride_y", "stride_s")
 
@@ -102,13 +101,9 @@ def constants(variant: Variant) -> dict[str, Any]:
         return {**common, "REVERSE": launch.reverse, "HINTS": x_policy == "evict_last"}
     threads = 32 * launch.warps
     repeat = 1 << max(0, -(-part // (threads * vector)) - 1).bit_length()
-    turn = "$2" if launch.kernel == "stream" else ""
-    asm = rmsnorm_ptx.block_sum_asm(launch.warps, launch.ctas, remote=launch.remote, turn=turn)
+    asm = rmsnorm_ptx.block_sum_asm(launch.warps, launch.ctas, remote=launch.remote)
     common.update(SLICE=part, ASM="" if interpreting() else asm)
-    if launch.kernel == "stream":
-        common["STAGES"] = launch.stages
-    else:
-        common.update(X_POLICY=x_policy, W_POLICY=w_policy, W_EARLY=launch.weight_early, PACK16=_packs(variant))
+    common.update(X_POLICY=x_policy, W_POLICY=w_policy, W_EARLY=launch.weight_early, PACK16=_packs(variant))
     return {**common, "THREADS": threads, "REPEAT": repeat, "VECTOR": vector}
 
 
@@ -143,7 +138,7 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     if variant.launch.registers:
         options["maxnreg"] = variant.launch.registers
     compiled = triton.compile(ASTSource(kernel, signature, fixed, aligned), target=target, options=options)
-    if variant.launch.kernel in ("split", "stream"):
+    if variant.launch.kernel == "split":
         _check_layout(variant, compiled)
     return compiled
 
@@ -154,10 +149,7 @@ def _check_layout(variant: Variant, compiled: Any) -> None:
     launch = variant.launch
     mark = "mbarrier.arrive.expect_tx" if launch.remote and launch.ctas > 1 else ".shared .align 16 .b8 part["
     calls = compiled.asm["ptx"].count(mark)
-    threads, warps = (
-        ("32, 1, 1", f"{launch.warps}, 1, 1") if launch.kernel == "split" else ("1, 32, 1", f"1, {launch.warps}, 1")
-    )
-    expected = f"threadsPerWarp = [{threads}], warpsPerCTA = [{warps}]"
+    expected = f"threadsPerWarp = [32, 1, 1], warpsPerCTA = [{launch.warps}, 1, 1]"
     if calls != 1 or expected not in compiled.asm["ttgir"]:
         raise BackendUnavailableError(
             "rms_norm: this Triton lays the kernel's tile out in a way its sum does not allow",
@@ -177,7 +169,6 @@ class Loaded:
     fixed: tuple[None, ...]  # one place-holder per compile-time argument
     registers: int
     spills: int
-    resident: int = 0  # stream: clusters that run at once
 
 
 _loaded: dict[tuple[Variant, int], Loaded] = {}
@@ -219,24 +210,15 @@ def _load_direct(variant: Variant, device: int) -> Loaded:
             why="A Triton profiling hook is active.",
             do="Switch it off.",
         )
-    launch, shared = variant.launch, int(compiled.metadata.shared)
-    resident = 0
-    if launch.kernel == "stream":
-        from robot_perf.kernels.rmsnorm_config import device_facts
-        from robot_perf.kernels.rmsnorm_occupancy import resident_clusters
-
-        sm_count = device_facts(device).sm_count
-        resident = resident_clusters(compiled.function, launch.warps, launch.ctas, shared, sm_count)
     return Loaded(
         c_launch=runner.launch,
         function=compiled.function,
         pdl=runner.launch_pdl,
         # the kernel counts its blocks itself, so the cluster is a property of the launch alone
-        packed=(launch.warps, launch.ctas, shared),
+        packed=(variant.launch.warps, variant.launch.ctas, int(compiled.metadata.shared)),
         fixed=(None,) * len(constants(variant)),
         registers=compiled.n_regs,
         spills=compiled.n_spills,
-        resident=resident,
     )
 
 
@@ -254,6 +236,4 @@ def launch_jit(
     x = tensors[0]
     filled = [x if tensor is None else tensor for tensor in tensors]
     options: dict[str, Any] = {} if interpreting() else {"num_warps": variant.launch.warps}
-    kernel[(variant.launch.grid(m, INTERPRETED_BLOCKS),)](
-        *filled, m, *strides, eps_bits, offset_bits, **constants(variant), **options
-    )
+    kernel[(variant.launch.grid(m),)](*filled, m, *strides, eps_bits, offset_bits, **constants(variant), **options)

@@ -144,7 +144,7 @@ def _direct(variant: Variant, device: int, m: int, rest: tuple[Any, ...], unalig
 
     loaded = launching.load(variant, device)
     c_launch, function, pdl, packed = loaded.c_launch, loaded.function, loaded.pdl, loaded.packed
-    grid, tail = variant.launch.grid(m, loaded.resident), (m, *rest, *loaded.fixed)
+    grid, tail = variant.launch.grid(m), (m, *rest, *loaded.fixed)
     # the same two private functions that Triton's own driver and Inductor call
     raw_stream, current_device = torch._C._cuda_getCurrentRawStream, torch._C._cuda_getDevice
 

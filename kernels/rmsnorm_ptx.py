@@ -36,18 +36,18 @@ def _loads(n: int, base: str) -> list[str]:
 def cluster_start_asm(floats: int, *, remote: bool) -> str:
     """PTX that begins a kernel whose blocks exchange `floats` numbers per sum: "I have started", which the peers wait for.
 
-    The remote way also makes its shared memory ready, and waits here: two buffers and two barriers, used in turn, because a fast
-    block's next number must neither overwrite one that a slow block still reads nor count for the sum it still waits for.
+    The remote way also makes its shared memory ready, and waits here. Later nothing waits for the peers: a block has every number
+    that is sent to it before it ends, so none can reach memory that has gone to another block, and its peers live until they
+    have its own. The memory serves one sum: a second one would need a second buffer and barrier.
     """
     if not remote:
         return f"{ARRIVE} // $0"
     return "\n".join(
         [
-            f".shared .align 16 .b8 exchange[{2 * 4 * max(floats, 4)}];",
-            ".shared .align 8 .b64 exchange_bar[2];",
+            f".shared .align 16 .b8 exchange[{4 * max(floats, 4)}];",
+            ".shared .align 8 .b64 exchange_bar;",
             "{ .reg .pred p; .reg .b32 t; mov.u32 t, %tid.x; setp.eq.u32 p, t, 0;",
             "@p mbarrier.init.shared::cta.b64 [exchange_bar], 1;",
-            "@p mbarrier.init.shared::cta.b64 [exchange_bar+8], 1;",
             "@p fence.mbarrier_init.release.cluster;",
             ARRIVE,
             f"{WAIT} // $0",
@@ -70,32 +70,30 @@ def _by_barrier(slot: list[str], count: int, value: str) -> list[str]:
     ]
 
 
-def _by_remote(floats: int, slot: list[str], count: int, value: str, turn: str) -> list[str]:
+def _by_remote(floats: int, slot: list[str], count: int, value: str) -> list[str]:
     """PTX: the first `count` lanes send `value` to their block of the cluster; everybody waits for all `floats` numbers."""
     return [
-        ".reg .pred send, first, done; .reg .b32 base, bar, slot, there, bar_there, turn, phase, bits;",
-        f"mov.b32 bits, {value}; mov.u32 turn, {turn}; shr.u32 phase, turn, 1; and.b32 phase, phase, 1; and.b32 turn, turn, 1;",
-        f"mov.u32 base, exchange; mad.lo.u32 base, turn, {4 * max(floats, 4)}, base;",
-        "mov.u32 bar, exchange_bar; mad.lo.u32 bar, turn, 8, bar; mov.u32 there, %tid.x; setp.eq.u32 first, there, 0;",
+        ".reg .pred send, first, done; .reg .b32 base, bar, slot, there, bar_there, bits;",
+        f"mov.b32 bits, {value}; mov.u32 base, exchange; mov.u32 bar, exchange_bar;",
+        "mov.u32 there, %tid.x; setp.eq.u32 first, there, 0;",
         f"@first mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], {4 * floats};",
         *slot,
         f"shl.b32 slot, slot, 2; add.u32 slot, slot, base; setp.lt.u32 send, lane, {count};",
         "@send mapa.shared::cluster.u32 there, slot, lane;",
         "@send mapa.shared::cluster.u32 bar_there, bar, lane;",
         "@send st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [there], bits, [bar_there];",
-        "wait: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], phase; @!done bra wait;",
+        "wait: mbarrier.try_wait.parity.shared::cta.b64 done, [bar], 0; @!done bra wait;",
     ]
 
 
-def block_sum_asm(warps: int, ctas: int, *, remote: bool = False, turn: str = "") -> str:
+def block_sum_asm(warps: int, ctas: int, *, remote: bool = False) -> str:
     """PTX that turns each thread's FP32 partial sum ($1) into the sum over the block or cluster ($0), the same in every thread.
 
     One block: shuffles, one barrier, every thread adds the warps' sums as a tree. A cluster: each warp sends its sum to every
     block, then each warp adds all of them. The order is fixed: bits repeat. `warps` and `ctas` are powers of two, at most 32 and
-    16. `turn` "$2": the kernel has many sums and $2 counts them (only `remote`, or one block); "" has one.
+    16. Once per kernel.
     """
     total = warps * ctas
-    room = 4 * max(total, 4)
     butterfly = [f"shfl.sync.bfly.b32 u, {{0}}, {k}, 31, -1; add.f32 {{0}}, {{0}}, u;" for k in (16, 8, 4, 2, 1)]
     lines = [
         "{",
@@ -104,11 +102,10 @@ def block_sum_asm(warps: int, ctas: int, *, remote: bool = False, turn: str = ""
         *[line.format("sum") for line in butterfly],
     ]
     if not (remote and ctas > 1):
-        lines.append(f".shared .align 16 .b8 part[{2 * room if turn else room}];")
+        lines.append(f".shared .align 16 .b8 part[{4 * max(total, 4)}];")
     if ctas == 1:
-        where = f"and.b32 slot, {turn}, 1; mad.lo.u32 base, slot, {room}, base;" if turn else ""
         lines += [
-            f".reg .b32 base, slot; .reg .f32 v<{warps}>; mov.u32 base, part; {where}",
+            f".reg .b32 base, slot; .reg .f32 v<{warps}>; mov.u32 base, part;",
             "setp.eq.u32 p, lane, 0; shl.b32 slot, warp, 2; add.u32 slot, slot, base;",
             "@p st.shared.f32 [slot], sum;",
             "bar.sync 0;",
@@ -118,7 +115,7 @@ def block_sum_asm(warps: int, ctas: int, *, remote: bool = False, turn: str = ""
     else:
         each = max(1, total // 32)
         slot = [f"mov.u32 slot, %cluster_ctarank; mad.lo.u32 slot, slot, {warps}, warp;"]
-        lines += _by_remote(total, slot, ctas, "sum", turn or "0") if remote else _by_barrier(slot, ctas, "sum")
+        lines += _by_remote(total, slot, ctas, "sum") if remote else _by_barrier(slot, ctas, "sum")
         lines.append(f".reg .f32 v<{each}>; mul.lo.u32 slot, lane, {4 * each}; add.u32 slot, slot, base;")
         if total < 32:
             lines += [f"setp.lt.u32 p, lane, {total}; mov.f32 v0, 0f00000000; @p ld.shared.f32 v0, [slot];"]
@@ -133,7 +130,7 @@ def cluster_sum_asm(ctas: int, *, remote: bool = False) -> str:
     slot = ["mov.u32 slot, %cluster_ctarank;"]
     lines = ["{", f".reg .b32 lane; mov.u32 lane, %tid.x; .reg .f32 v<{ctas}>;"]
     if remote:
-        lines += _by_remote(ctas, slot, ctas, "$1", "0")
+        lines += _by_remote(ctas, slot, ctas, "$1")
     else:
         lines += [f".shared .align 16 .b8 part[{4 * max(ctas, 4)}];", *_by_barrier(slot, ctas, "$1")]
     return "\n".join([*lines, *_loads(ctas, "base"), *_tree(ctas), "mov.f32 $0, v0;", "}"])

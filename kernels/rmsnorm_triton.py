@@ -5,7 +5,6 @@
 | `row` | a tile of ROWS whole rows, in registers | d that fits the registers, any M |
 | `split` | a whole row, or a CTAS-th of it in a thread-block cluster | small M, and rows wider than one block's registers |
 | `loop` | a row, or its CTAS-th part, in two passes over chunks | wide rows: the second pass hits L1, or at least L2 |
-| `stream` | every n-th row, or its CTAS-th part, the next rows on their way | many rows too wide for L1 |
 
 All take the same run-time arguments, in this order: x, residual, weight, y, s (pointers; null where absent), m (rows), the
 row strides of x, residual, y, s in units of UNIT elements, and the bits of eps and offset as FP32 (as integers, because Inductor
@@ -24,7 +23,6 @@ from robot_perf.kernels.rmsnorm_device import HAVE_TRITON
 from robot_perf.kernels.rmsnorm_loop import rms_norm_loop
 from robot_perf.kernels.rmsnorm_row import rms_norm_row
 from robot_perf.kernels.rmsnorm_split import rms_norm_split
-from robot_perf.kernels.rmsnorm_stream import rms_norm_stream
 
 __all__ = ["HAVE_TRITON", "KERNELS"]
 
@@ -32,5 +30,4 @@ KERNELS: dict[str, Any] = {
     "row": rms_norm_row,
     "split": rms_norm_split,
     "loop": rms_norm_loop,
-    "stream": rms_norm_stream,
 }

@@ -29,15 +29,15 @@ SCHEMA = "robot-perf/rmsnorm-1"
 HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
 HOST_SAMPLES = 3
 PREPARE_S = 1800.0  # without a budget
-PREPARE_SHARE = 0.5  # of what is left of a budget may go into compiling a part's points ahead
+PREPARE_SHARE = 0.5  # of what is left of a budget may go into compiling ahead
 
 
 @dataclass(frozen=True, slots=True)
 class BenchRequest:
     """What to measure. `rounds` interleaved turns of `replays` samples each; `budget_s` stops before the next point.
 
-    `parts` are compiled ahead and measured one after the other, so that a budget cuts the last. `left_out` are points at which a
-    provider is not run, and why: the report says so. `resumed` is an earlier report whose points are kept, not measured again.
+    `parts` are measured one after the other, so that a budget cuts the last. `left_out` are points at which a provider (or the
+    copy) is not run, and why: the report says so. `resumed` is an earlier report whose points are kept, not measured again.
     """
 
     parts: tuple[tuple[Point, ...], ...]
@@ -93,17 +93,34 @@ def run_bench(
                 n: {"why": w, "points": len(p)} for n, (w, p) in request.left_out.items() if n in teams
             }
             _resume(report, request)
-            for part in request.parts:
-                _part(part, teams, request, meter, report, began, say, keep)
+            _prepare(teams, request, report, began, say)
+            _points(teams, request, meter, report, began, say, keep)
         finally:
+            for team in teams.values():
+                team.hang_up()
             for team in teams.values():
                 team.close()
     report["wall_s"] = round(time.monotonic() - began, 1)
     return report
 
 
-def _part(
-    part: Sequence[Point],
+def _prepare(
+    teams: dict[str, Team], request: BenchRequest, report: dict[str, Any], began: float, say: Callable[[str], None]
+) -> None:
+    """Compiles all points ahead, if that is asked for, then warms the GPU up."""
+    left = _left_s(request, began)
+    if request.ahead and request.points and left > 0:
+        limit_s = min(PREPARE_S, left * PREPARE_SHARE)
+        compiling = [name for name in teams if name != COPY and PROVIDERS[name].compile_s]
+        wanted = {name: request.wanted(name, request.points) for name in compiling}
+        for name, took in prepare(teams, wanted, limit_s).items():
+            report["compile_s"].setdefault(name, {}).update(took)
+        say(f"compiled ahead for {len(request.points)} points, {time.monotonic() - began:.0f} s")
+    teams[COPY].members[0].send(command="warm_up")
+    teams[COPY].members[0].answer()
+
+
+def _points(
     teams: dict[str, Team],
     request: BenchRequest,
     meter: Meter | None,
@@ -112,27 +129,14 @@ def _part(
     say: Callable[[str], None],
     keep: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Compiles a part's points ahead, then measures them until the budget is spent."""
-    known = request.known
-    todo = [p for p in part if p not in known]
-    total = len(known) + len(request.points)
-    left = _left_s(request, began)
-    if request.ahead and todo and left > 0:
-        limit_s = min(PREPARE_S, left * PREPARE_SHARE)
-        wanted = {name: request.wanted(name, todo) for name in teams if name != COPY}
-        for name, took in prepare(teams, wanted, limit_s).items():
-            report["compile_s"].setdefault(name, {}).update(took)
-        say(f"compiled ahead for {len(todo)} points, {time.monotonic() - began:.0f} s")
-    teams[COPY].members[0].send(command="warm_up")
-    teams[COPY].members[0].answer()
-    for point in todo:
+    """Measures the points until the budget is spent."""
+    total = len(request.known) + len(request.points)
+    for point in request.points:
         if _left_s(request, began) <= 0:
             report["not_reached"].append(point.name)
             continue
         before = _clocks(meter)
-        present = {
-            name: team.of(point) for name, team in teams.items() if name == COPY or request.wanted(name, [point])
-        }
+        present = {name: team.of(point) for name, team in teams.items() if request.wanted(name, [point])}
         entry = _measure(present, point, request)
         report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
         say(f"[{len(report['points'])}/{total}] {point.name}  {time.monotonic() - began:.0f} s")
@@ -170,7 +174,10 @@ def _left_s(request: BenchRequest, began: float) -> float:
 
 def _sizes(request: BenchRequest) -> dict[str, int]:
     """Processes per provider: one, and `ahead` more shared out by what each takes to compile its points."""
-    costs = {name: PROVIDERS[name].compile_s * len(request.wanted(name, request.points)) for name in request.providers}
+    costs = {}
+    for name in request.providers:
+        provider, points = PROVIDERS[name], request.wanted(name, request.points)
+        costs[name] = provider.compile_s * len({p if provider.per_shape else (p.op, p.d, p.weight) for p in points})
     whole = sum(costs.values()) or 1.0
     return {**{name: 1 + round(request.ahead * cost / whole) for name, cost in costs.items()}, COPY: 1}
 
@@ -246,7 +253,7 @@ def _measure(workers: dict[str, WorkerProcess], point: Point, request: BenchRequ
         "bytes": bytes_touched(point),
         "took_s": took,
         "providers": {n: {**reply, "samples_us": rounded.get(n, {})} for n, reply in found.items() if n != COPY},
-        "copy": {**found[COPY], **_fastest(rounded.get(COPY, {}))},
+        "copy": {**found.get(COPY, {}), **_fastest(rounded.get(COPY, {}))},
     }
 
 

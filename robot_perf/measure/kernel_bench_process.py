@@ -66,10 +66,14 @@ class WorkerProcess:
         code = self._process.wait()
         self.reason = self.reason or f"its process ended with code {code}"
 
-    def close(self) -> None:
-        """Ends the worker and lets go of its pipes."""
+    def hang_up(self) -> None:
+        """Lets the worker end, without waiting for it."""
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Ends the worker and lets go of its pipes."""
+        self.hang_up()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -97,6 +101,11 @@ class Team:
     def share(self, member: WorkerProcess, points: Sequence[Point]) -> list[Point]:
         """The points of one process."""
         return [p for p in points if self.of(p) is member]
+
+    def hang_up(self) -> None:
+        """Lets all of them end at the same time."""
+        for member in self.members:
+            member.hang_up()
 
     def close(self) -> None:
         """Ends them."""

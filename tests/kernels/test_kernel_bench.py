@@ -16,6 +16,7 @@ from robot_perf.measure import (
     kernel_bench,
     kernel_bench_copy,
     kernel_bench_inputs,
+    kernel_bench_lock,
     kernel_bench_process,
     kernel_bench_timing,
     kernel_bench_worker,
@@ -122,9 +123,19 @@ def test_a_rule_leaves_providers_out_and_the_report_says_so(stand_in):
     assert ["eager" in p["providers"] for p in report["points"]] == [True, True, False, False, False]
     page = task.markdown(task.document(report, spec_gb_s=4800.0), "x")
     assert f"eager: left out by a rule fixed beforehand, {len(WIDE)} points of the wide sweep: too slow" in page
-    points = left_out()["torch.compile max-autotune"][1]
+    assert set(left_out()) <= {*PROVIDERS, "copy"}
+    assert OURS not in left_out()
+    points = left_out()["copy"][1]
     assert points < set(WIDE)
-    assert all(bytes_touched(p) >= 64e6 for p in set(WIDE) - points)
+    assert all(bytes_touched(p) >= 256e6 for p in set(WIDE) - points)
+
+
+def test_the_copy_is_left_out_where_no_share_of_it_is_asked_for(stand_in):
+    report, _ = measure(parts=(HEADLINE[:1], WIDE[:2]), left_out={"copy": ("too small", frozenset(WIDE))})
+    assert ["way" in p["copy"] for p in report["points"]] == [True, False, False]
+    page = task.markdown(task.document(report, spec_gb_s=4800.0), "x")
+    assert "copy: left out by a rule fixed beforehand" in page
+    assert "copy: left out" not in task.markdown(task.document(measure(points=HEADLINE[:1])[0], spec_gb_s=4800.0), "x")
 
 
 def test_a_stopped_bench_goes_on_where_it_stopped(stand_in, monkeypatch):
@@ -139,7 +150,7 @@ def test_a_stopped_bench_goes_on_where_it_stopped(stand_in, monkeypatch):
 
 def test_compiling_ahead_is_reported_apart(stand_in):
     report, _ = measure(points=HEADLINE[3:5], ahead=3)
-    assert set(report["compile_s"]) == set(PROVIDERS) - {"quack"}
+    assert set(report["compile_s"]) == {n for n, p in PROVIDERS.items() if p.compile_s} - {"quack"}
     assert all(len(took) == 2 for took in report["compile_s"].values())
 
 
@@ -211,9 +222,43 @@ def test_the_timed_calls_rotate_the_inputs_and_clone_nothing(on_cpu, monkeypatch
     reply = worker.setup(Point("rms_norm", 2, 2048), profile=False)
     assert reply["failed"] is None
     sets, calls = reply["sets"], reply["calls_per_graph"]
-    cold = seen[-calls:]
+    cold = seen[-calls - 1 : -1]  # the replay that is checked, then the call it is compared with
     assert len(set(cold)) == min(sets, calls) > 1  # every set in turn, and no copy of one
     assert cold == (cold[:sets] * calls)[:calls]
+
+
+def test_an_autotuner_compiles_a_candidate_unlocked_and_times_it_alone_and_briefly(monkeypatch, tmp_path):
+    import fcntl
+
+    path, seen = tmp_path / "lock", []
+    monkeypatch.setenv(kernel_bench_lock.LOCK_VARIABLE, str(path))
+
+    def held():
+        with path.open("a") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+            return False
+
+    class Autotuner:
+        _do_bench = None
+        fn = SimpleNamespace(run=lambda *args, **more: seen.append(("run", more.get("warmup"), held())))
+
+        def do_bench(self):
+            raise AssertionError("Triton's own way, 125 ms a candidate")
+
+        def _bench(self, *args, config, **meta):
+            seen.append((self.do_bench.keywords["rep"], held()))
+            return 1.0
+
+    monkeypatch.setitem(sys.modules, "triton.runtime.autotuner", SimpleNamespace(Autotuner=Autotuner))
+    monkeypatch.setitem(sys.modules, "torch._inductor.runtime.triton_heuristics", SimpleNamespace())
+    kernel_bench_lock.lock_autotuners()
+    kernel_bench_lock.lock_autotuners()  # once
+    config = SimpleNamespace(all_kwargs=lambda: {"num_warps": 4})
+    assert Autotuner()._bench(1, config=config, grid=(1,), warmup=False) == 1.0
+    assert seen == [("run", True, False), (25, True)]
 
 
 def test_the_wide_sweep_is_wide():
@@ -269,9 +314,15 @@ def on_cpu(monkeypatch):
     monkeypatch.setattr(kernel_bench_worker, "unavailable", lambda name: None)
 
     def capture(calls, keep):
-        for call in calls:
-            call()
-        return SimpleNamespace(calls=len(calls))
+        done = [(call, call()) for call in calls]
+
+        def replay():  # writes where the captured calls wrote
+            for call, out in done:
+                if isinstance(out, tuple):
+                    for old, new in zip(out, call(), strict=True):
+                        old.copy_(new)
+
+        return SimpleNamespace(calls=len(calls), replay=replay)
 
     monkeypatch.setattr(kernel_bench_timing, "capture", capture)
     monkeypatch.setattr(kernel_bench_timing, "graph_nodes", lambda graph: {"kernel": graph.calls})
@@ -301,6 +352,20 @@ def test_a_workers_point(on_cpu, name, op):
         assert worker.time("cold", 2)["us"] == ([2.0, 2.1] if by == "rotation" else [0.0, 0.0])
         assert all(v > 0 for v in worker.time("host", 2)["us"])
     assert worker.drop() == {}
+
+
+def test_a_graph_that_does_not_write_what_a_call_returns_is_not_timed(on_cpu, monkeypatch):
+    pretended = kernel_bench_timing.capture
+    monkeypatch.setattr(
+        kernel_bench_timing,
+        "capture",
+        lambda calls, keep: SimpleNamespace(calls=pretended(calls, keep).calls, replay=lambda: None),
+    )
+    worker = kernel_bench_worker.Worker("F.rms_norm")
+    worker.hello()
+    reply = worker.setup(Point("rms_norm", 2, 2048), profile=False)
+    assert reply["failed"] == "in the replayed warm graph: y is not finite everywhere"
+    assert not worker.graphs
 
 
 def test_a_point_compiled_ahead_is_the_one_that_is_timed(on_cpu, monkeypatch, tmp_path):

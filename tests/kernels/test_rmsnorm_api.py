@@ -54,6 +54,25 @@ def test_a_row_above_the_supported_width_is_refused():
         choose(1, MAX_D + 1, 2, DeviceFacts(90, 132, 2**26))
 
 
+def test_rows_larger_than_the_cache_get_hints_and_clusters_without_barriers_on_sm_90_alone():
+    from robot_perf.kernels.rmsnorm_config import MEASURED, PASS, DeviceFacts, choose
+
+    h200 = DeviceFacts(90, 132, 60 * 2**20)
+    for m, d in ((512, 65536), (2048, 49152), (1024, 131072)):
+        large = choose(m, d, 2, h200)
+        assert large.remote
+        assert large.policy == PASS
+        assert large.basis == MEASURED
+        for other in (DeviceFacts(100, 148, 60 * 2**20), DeviceFacts(120, 170, 60 * 2**20)):
+            assert not choose(m, d, 2, other).remote
+            assert choose(m, d, 2, other).policy != PASS
+    assert choose(16384, 8192, 2, h200).policy == choose(8192, 5120, 2, h200).policy == PASS
+    for m, d in ((1, 65536), (132, 65536), (400, 65536), (4096, 4096), (2**20, 2048), (None, 65536)):
+        small = choose(m, d, 2, h200)
+        assert not small.remote
+        assert small.policy != PASS
+
+
 def test_gradients_take_the_torch_operations_and_are_right(device):
     x = torch.randn(3, 64, device=device, requires_grad=True)
     w = torch.randn(64, device=device, requires_grad=True)

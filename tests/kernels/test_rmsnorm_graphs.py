@@ -36,12 +36,17 @@ def test_replay_is_bitwise_eager(m, d):
             assert all(torch.equal(a, b) for a, b in zip((y, s, z), expected, strict=True))
 
 
-def test_a_chain_of_dependent_kernels_in_one_graph():
+# (rows, width): one block per row; clusters that exchange their sums by stores that count on a barrier; cache hints
+CHAINS = [(3, 2048), (3, 65536), (600, 65536), (560, 131072), (8200, 8192)]
+
+
+@pytest.mark.parametrize(("m", "d"), CHAINS)
+def test_a_chain_of_dependent_kernels_in_one_graph(m, d):
     # dependent launch starts a kernel before its predecessor ends: every read must still see the predecessor's writes
-    d, steps = 2048, 60
+    steps = 60
     w = (1 + 0.01 * torch.randn(d, device="cuda")).to(torch.bfloat16)
-    x0, r0 = (torch.randn(3, d, device="cuda").to(torch.bfloat16) for _ in range(2))
-    warmup([(3, d)], [torch.bfloat16])
+    x0, r0 = (torch.randn(m, d, device="cuda").to(torch.bfloat16) for _ in range(2))
+    warmup([(m, d)], [torch.bfloat16])
     x, r = x0.clone(), r0.clone()
     graph, _ = capture(lambda: [add_rms_norm_(x, r, w) for _ in range(steps)])
     want_x, want_r = x0.clone(), r0.clone()
@@ -55,6 +60,45 @@ def test_a_chain_of_dependent_kernels_in_one_graph():
         torch.cuda.synchronize()
         assert torch.equal(x, want_x)
         assert torch.equal(r, want_r)
+
+
+@pytest.mark.parametrize(("m", "d"), CHAINS[2:])
+def test_launches_that_overlap_keep_their_sums_apart(m, d):
+    # Every launch has another input, so a number that reaches the shared memory of another launch's block, or one that is not
+    # waited for, changes an output. Small launches between them change which block follows which on an SM.
+    many = 12
+    w = (1 + 0.1 * torch.randn(d, device="cuda")).to(torch.bfloat16)
+    inputs = [torch.randn(m, d, device="cuda").mul_(2.0**i).to(torch.bfloat16) for i in range(many)]
+    small = torch.randn(5, d, device="cuda").to(torch.bfloat16)
+    rms_norm(small, w)
+    want = []
+    for i, x in enumerate(inputs):
+        want.append((rms_norm(x, w), *add_rms_norm(x, inputs[i - 1], w)))
+        torch.cuda.synchronize()
+        assert torch.equal(want[-1][1], rms_norm(want[-1][2], w))  # N6
+        torch.cuda.synchronize()
+
+    def chain():
+        out = []
+        for i, x in enumerate(inputs):
+            plain = rms_norm(x, w)
+            if i % 3 == 0:
+                rms_norm(small, w)
+            out.append((plain, *add_rms_norm(x, inputs[i - 1], w)))
+        return out
+
+    graph, captured = capture(chain)
+    for _ in range(25):
+        for out in captured:
+            for tensor in out:
+                tensor.fill_(float("nan"))
+        graph.replay()
+        torch.cuda.synchronize()
+        for got, right in zip(captured, want, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
+    for _ in range(10):
+        for got, right in zip(chain(), want, strict=True):
+            assert all(torch.equal(a, b) for a, b in zip(got, right, strict=True))
 
 
 def test_between_other_kernels_in_eager_and_in_a_graph():

@@ -31,12 +31,9 @@ def spills(cubin):
 chip, sm, l2, mode = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 facts = config.DeviceFacts(chip, sm, l2)
 cases = {}
-if mode == "stay":
-    for ctas, warps, d in ((8, 8, 65536), (4, 16, 65536), (2, 8, 16384), (1, 8, 8192)):
-        for fused in (False, True):
-            launch = config.Launch("stream", warps, ctas=ctas, stages=3, remote=ctas > 1, pdl=1)
-            cases[Variant(launch, d, "bf16", "bf16", True, fused)] = None
-for m, d, size, launch in config.table_entries(facts) if mode != "stay" else ():
+for m, d, size, launch in config.table_entries(facts):
+    if mode == "remote" and not (launch.remote and size == 2):
+        continue
     dtypes = ("fp32",) if size == 4 else ("bf16",) if chip >= 80 else ("fp16",)
     for dtype in dtypes:
         for fused, weight in itertools.product((False, True), (dtype, "fp32") if mode == "full" else (dtype,)):
@@ -51,7 +48,7 @@ for v in cases:
     out.append({"variant": repr(v), "d": v.d, "spills": spills(c.asm["cubin"]), "f64": bool(re.search(r"\\.f64\\b", ptx)),
                 "narrow": sum(".v4" not in l and ".v2" not in l for l in loads), "dependent": "griddepcontrol" in ptx,
                 "early": "griddepcontrol" in ptx and min(ptx.find("ld.global"), ptx.find("st.global")) < ptx.find("griddepcontrol.wait"),
-                "cluster": "cluster" in ptx, "ahead": "cp.async" in ptx, "releases": "arrive.release" in ptx})
+                "cluster": "cluster" in ptx, "remote": "st.async" in ptx, "releases": "arrive.release" in ptx})
 print(json.dumps(out))
 """
 
@@ -88,12 +85,12 @@ def test_a_sample_of_the_h200_table():
     assert all(entry["dependent"] for entry in found)
 
 
-def test_the_kernel_whose_blocks_stay_reads_ahead_and_waits_for_no_store():
-    found = compile_all(90, 132, 60 * 2**20, "stay")
+def test_many_wide_rows_are_summed_without_waiting_for_stores():
+    found = compile_all(90, 132, 60 * 2**20, "remote")
+    judge(found)
+    assert {entry["d"] for entry in found} >= {49152, 65536, 131072}
     for entry in found:
-        assert not entry["f64"]
-        assert entry["spills"] == 0, entry
-        assert entry["ahead"], "no row is on its way while another is normalised"
+        assert entry["remote"], entry
         assert not entry["releases"], "the exchange waits for the block's stores"
 
 
@@ -112,4 +109,6 @@ def test_older_chips_get_neither_clusters_nor_dependent_launch(chip, sm, l2):
 @pytest.mark.slow
 @pytest.mark.parametrize(("chip", "sm", "l2"), [(75, 40, 4 * 2**20), (87, 16, 4 * 2**20), (120, 170, 96 * 2**20)])
 def test_every_entry_for_other_chips(chip, sm, l2):
-    judge(compile_all(chip, sm, l2, "full"))
+    found = compile_all(chip, sm, l2, "full")
+    judge(found)
+    assert not any(entry["remote"] for entry in found)
