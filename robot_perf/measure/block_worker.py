@@ -11,7 +11,6 @@ import os
 import selectors
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from typing import Any
 from robot_perf.errors import RobotPerfError
 from robot_perf.measure.conductor import map_path
 from robot_perf.measure.drain import Drain
-from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.model import Run
@@ -59,14 +58,12 @@ class BlockWorker:
         # PYTHONPATH: the worker may be another interpreter, which knows nothing of where this package lies.
         parent = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (parent, os.environ.get("PYTHONPATH", "")) if p)
-        self._order_file = tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-")  # noqa: SIM115 - lives as long as the worker
         order = replace(self.order, conductor_pid=os.getpid(), spawned_ns=time.monotonic_ns())
-        json.dump(to_json(order), self._order_file)
-        self._order_file.flush()
+        self._order_file = write_order(to_json(order))
         self._replies, theirs = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [self.python, "-m", "robot_perf.measure.blocks", self._order_file.name, str(theirs)],
+                [self.python, "-m", "robot_perf.measure.blocks", str(self._order_file), str(theirs)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -76,6 +73,7 @@ class BlockWorker:
             )
             self._drain = Drain(self._process)
         except OSError as error:
+            self._order_file.unlink(missing_ok=True)
             self.refusal = Refusal(f"the interpreter {self.python} can't be started: {error.strerror or error}")
         finally:
             os.close(theirs)
@@ -225,4 +223,4 @@ class BlockWorker:
         if self._replies >= 0:
             os.close(self._replies)
             self._replies = -1
-        self._order_file.close()
+        self._order_file.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from robot_perf.backends.protocol import Runner  # noqa: E402
 from robot_perf.errors import ExitCode, RobotPerfError  # noqa: E402
 from robot_perf.measure import worker_parts as parts  # noqa: E402
 from robot_perf.measure.clock import MonotonicClock  # noqa: E402
-from robot_perf.measure.order import WorkOrder  # noqa: E402
+from robot_perf.measure.order import WorkOrder, take_order  # noqa: E402
 from robot_perf.measure.session import Session  # noqa: E402
 from robot_perf.policies.observations import Observations, open_observations  # noqa: E402
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born  # noqa: E402
@@ -36,7 +36,7 @@ def main(order_path: str, reply_fd: int) -> int:
     commands = os.fdopen(os.dup(0), "r", encoding="utf-8")
     replies = os.fdopen(reply_fd, "w", encoding="utf-8", buffering=1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    order = from_json(WorkOrder, json.loads(Path(order_path).read_text(encoding="utf-8")))
+    order = from_json(WorkOrder, take_order(order_path))
     stop = [False]
     parts.obey_signals(stop)
     parts.die_with(order.conductor_pid)

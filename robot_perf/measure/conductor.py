@@ -20,7 +20,7 @@ from typing import Any
 from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
 from robot_perf.measure.drain import Drain
 from robot_perf.measure.flush import DiskCopy
-from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.measure.process import Ended, end, main_thread, signal_name, steal_ticks
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
@@ -122,6 +122,7 @@ class _Conduct:
         self.asked_to_stop: str | None = None
         self.hung: str | None = None
         self.trouble: str | None = None
+        self._order_file: Path | None = None
         self._seen: tuple[int, ...] = ()
         self._seen_at = time.monotonic()
         self._steal = steal_ticks()
@@ -132,22 +133,21 @@ class _Conduct:
             [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if main_thread() else []
         )
         try:
-            with tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-") as order_file:
-                process = self._start(order_file)
-                drain = Drain(process)
-                try:
-                    self._watch(process)
-                finally:
-                    end(process, _GRACE_S)  # whatever went wrong on this side, no worker is left behind
-                printed = drain.finish()
+            process = self._start()
+            drain = Drain(process)
+            try:
+                self._watch(process)
+            finally:
+                end(process, _GRACE_S)  # whatever went wrong on this side, no worker is left behind
+            printed = drain.finish()
         finally:
+            if self._order_file is not None:
+                self._order_file.unlink(missing_ok=True)  # of a worker that ended before it had read it
             for number, handler in restore:
                 signal.signal(number, handler)
         return self._assemble(process, printed)
 
-    def _start(self, order_file: Any) -> subprocess.Popen[bytes]:
-        import json
-
+    def _start(self) -> subprocess.Popen[bytes]:
         environment = dict(os.environ)
         # The worker may be another interpreter, which knows nothing of where this package lies.
         package_parent = str(Path(__file__).resolve().parents[2])
@@ -155,12 +155,11 @@ class _Conduct:
         order = replace(
             self.plan.order, map_path=str(self.map.path), conductor_pid=os.getpid(), spawned_ns=time.monotonic_ns()
         )
-        json.dump(to_json(order), order_file)
-        order_file.flush()
+        self._order_file = write_order(to_json(order))
         try:
             # A session of its own: the terminal's Ctrl-C reaches the conductor alone, which then asks the worker to end.
             return subprocess.Popen(
-                [self.plan.python, "-m", "robot_perf.measure.worker", order_file.name],
+                [self.plan.python, "-m", "robot_perf.measure.worker", str(self._order_file)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

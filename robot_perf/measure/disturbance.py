@@ -6,16 +6,16 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import Any
 
 from robot_perf.errors import RobotPerfError
 from robot_perf.measure.load import LoadSpec
+from robot_perf.measure.order import write_order
 from robot_perf.specs import to_json
 
 _READY_S = 60.0
@@ -26,7 +26,7 @@ _GRACE_S = 5.0
 class _Process:
     spec: LoadSpec
     popen: subprocess.Popen[str]
-    order: IO[str]
+    order: Path
     facts: dict[str, Any] = field(default_factory=dict)
 
 
@@ -52,15 +52,13 @@ class Disturbance:
         return self
 
     def _start(self, spec: LoadSpec) -> _Process:
-        order = tempfile.NamedTemporaryFile("w", suffix=".json", prefix="robot-perf-load-")  # noqa: SIM115 - lives as long as the load
-        json.dump({"load": to_json(spec), "conductor_pid": os.getpid()}, order)
-        order.flush()
+        order = write_order({"load": to_json(spec), "conductor_pid": os.getpid()}, "robot-perf-load-")
         parent = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (parent, os.environ.get("PYTHONPATH", "")) if p)
         # one thread each: a disturbance is what was stated, not what a library makes of it
         threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
         popen = subprocess.Popen(
-            [sys.executable, "-m", "robot_perf.measure.load", order.name],
+            [sys.executable, "-m", "robot_perf.measure.load", str(order)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -95,7 +93,7 @@ class Disturbance:
             except subprocess.TimeoutExpired:
                 process.popen.kill()
                 text, _ = process.popen.communicate()
-            process.order.close()
+            process.order.unlink(missing_ok=True)
             last = _decoded(text.strip().splitlines()[-1:] or [""])
             if last.get("event") == "ended":
                 self.achieved.append({"load": process.spec.text, **process.facts, **last})

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.errors import UsageError
+from robot_perf.measure.order import take_order
 
 KINDS = ("cpu", "mem", "gpu", "camera")
 RESOLUTIONS = {"480": (640, 480), "720": (1280, 720), "1080": (1920, 1080), "1440": (2560, 1440), "2160": (3840, 2160)}
@@ -71,11 +72,10 @@ def parse_load(text: str, *, cpus: int | None = None, device: int = 0) -> LoadSp
 
 def main(order_path: str) -> int:
     """Runs one load process until SIGTERM."""
-    from pathlib import Path
 
     from robot_perf.specs import from_json
 
-    order = json.loads(Path(order_path).read_text(encoding="utf-8"))
+    order = take_order(order_path)
     spec = from_json(LoadSpec, order["load"])
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != order["conductor_pid"]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from robot_perf.specs import LoopSpec, PolicySpec
@@ -28,3 +30,19 @@ class WorkOrder:
     spawned_ns: int = 0
     hold: bool = False
     reference: str | None = None
+
+
+def write_order(document: Any, prefix: str = "robot-perf-") -> Path:
+    """An order as a JSON file in the folder for temporary files. Who reads it removes it; so does who wrote it, at the end."""
+    import tempfile  # on use: the measured process imports this module too
+
+    with tempfile.NamedTemporaryFile("w", suffix=".json", prefix=prefix, delete=False, encoding="utf-8") as file:
+        json.dump(document, file)
+    return Path(file.name)
+
+
+def take_order(path: str | Path) -> Any:
+    """The order's document. The file is removed: nobody else would if whoever wrote it is killed from now on."""
+    text = Path(path).read_text(encoding="utf-8")
+    Path(path).unlink(missing_ok=True)
+    return json.loads(text)

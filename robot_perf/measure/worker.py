@@ -9,7 +9,6 @@ import time
 
 _ENTERED_NS = time.monotonic_ns()  # before any import of weight: the end of the interpreter's own start
 
-import json  # noqa: E402
 import os  # noqa: E402
 import sys  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -18,7 +17,7 @@ from typing import Any  # noqa: E402
 from robot_perf.errors import ExitCode, PolicyError, RobotPerfError  # noqa: E402
 from robot_perf.measure import worker_parts as parts  # noqa: E402
 from robot_perf.measure.clock import MonotonicClock  # noqa: E402
-from robot_perf.measure.order import WorkOrder  # noqa: E402
+from robot_perf.measure.order import WorkOrder, take_order  # noqa: E402
 from robot_perf.measure.session import Session  # noqa: E402
 from robot_perf.policies.observations import open_observations  # noqa: E402
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born  # noqa: E402
@@ -27,7 +26,7 @@ from robot_perf.specs import from_json, to_json  # noqa: E402
 
 def main(order_path: str) -> int:
     """Runs one work order. The exit code says how it ended; the map's report says why."""
-    order = from_json(WorkOrder, json.loads(Path(order_path).read_text(encoding="utf-8")))
+    order = from_json(WorkOrder, take_order(order_path))
     stop = [False]
     parts.obey_signals(stop)
     parts.die_with(order.conductor_pid)

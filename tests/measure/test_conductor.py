@@ -149,7 +149,10 @@ def test_the_worker_dies_with_its_conductor_and_recover_makes_a_run(tmp_path):
     )
     witness, output = tmp_path / "witness", tmp_path / "run.parquet"
     known = set(MAP_FOLDER.glob("*.map")) if MAP_FOLDER.is_dir() else set()
-    process = subprocess.Popen([sys.executable, "-c", code, str(witness), str(output)])
+    temporary = tmp_path / "tmp"
+    temporary.mkdir()
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    process = subprocess.Popen([sys.executable, "-c", code, str(witness), str(output)], env=environment)
     try:
         mine = _wait_for_map(known)
         _wait(lambda: StepMap.open(mine).reached() > 100)
@@ -161,6 +164,7 @@ def test_the_worker_dies_with_its_conductor_and_recover_makes_a_run(tmp_path):
     from robot_perf.policies.scripted import witnessed
     from robot_perf.tasks.recover import orphans, recover
 
+    assert not list(temporary.glob("*.json")), "nobody is left who would remove the worker's order"
     assert mine in [e.path for e in orphans()]
     run, path = recover(mine, output)
     assert path == output
