@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 from robot_perf.specs.model import DecoderSpec
 
 # name -> (bits of a weight alone, effective bits with its scales). GGUF block layouts: ggml-common.h; OCP microscaling
@@ -59,7 +59,7 @@ def precision(
         if weight_bits is not None or group is not None:
             raise UsageError("--weight-format already says the bits", do="Leave --weight-bits and --group-size out.")
         if weight_format.lower() not in WEIGHT_FORMATS:
-            raise UsageError(f"weight format {weight_format!r} is unknown", why=f"Known: {', '.join(WEIGHT_FORMATS)}.")
+            raise unknown("weight format", weight_format, WEIGHT_FORMATS)
         plain, effective = WEIGHT_FORMATS[weight_format.lower()]
         note = f"{weight_format.lower()}: {plain:g} bits in the bound, {effective:g} with scales in the expectation"
         return Precision(plain, effective, kv_bits, note)

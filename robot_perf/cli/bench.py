@@ -10,7 +10,7 @@ import typer
 
 from robot_perf.cli.options import Force, Json, emit_json, write_output
 from robot_perf.cli.parsing import parse_pairs, parse_shapes, parse_values
-from robot_perf.errors import ExitCode, UsageError
+from robot_perf.errors import ExitCode, UsageError, unknown
 from robot_perf.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _interpreters(python: list[str] | None, known: list[str]) -> dict[str, str]:
     found = dict(parse_pairs("--python", python))
     for name in found:
         if name not in known:
-            raise UsageError(f"--python {name}=…: backend {name!r} is unknown", why=f"Known: {', '.join(known)}.")
+            raise unknown("--python: backend", name, known)
     return found
 
 

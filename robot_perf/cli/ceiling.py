@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robot_perf.cli.options import Json, emit_json
-from robot_perf.errors import UsageError
+from robot_perf.errors import unknown
 from robot_perf.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def command(
         _show_run(run, target, probe, compute, json)
         return
     if unit not in ("tok/s", "ms", "Hz"):
-        raise UsageError(f"--unit {unit!r} is unknown", why="Known: tok/s, ms, Hz.")
+        raise unknown("--unit", unit, ("tok/s", "ms", "Hz"))
     from robot_perf.render.ceiling import ceiling_text
     from robot_perf.tasks.ceiling import ceilings, document
     from robot_perf.tasks.ceiling_model import ModelRequest

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from robot_perf.cli.options import Json, emit_json
-from robot_perf.errors import ExitCode, UsageError
+from robot_perf.errors import ExitCode, unknown
 
 _CODES = {True: ExitCode.FAIL, False: ExitCode.PASS, None: ExitCode.INCONCLUSIVE}
 _WORDS = {True: "true", False: "false", None: "can't say"}
@@ -46,7 +46,7 @@ def command(
 
     expression = None if fail_if is None else parse_fail_if(fail_if)
     if inconclusive_is not in (None, "fail", "pass"):
-        raise UsageError(f"--inconclusive-is {inconclusive_is!r} is unknown", why="Allowed: fail, pass.")
+        raise unknown("--inconclusive-is", inconclusive_is, ("fail", "pass"))
     comparison = compare_files(a, b, same=aa, allow=tuple(allow or ()))
     holds = False if expression is None else expression.of(comparison)
     if json:

@@ -18,7 +18,7 @@ from robot_perf.cli.parsing import (
     parse_shapes,
     parse_values,
 )
-from robot_perf.errors import ExitCode, UsageError
+from robot_perf.errors import ExitCode, UsageError, unknown
 from robot_perf.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -256,7 +256,7 @@ def tell_github(name: str, run: Run, inconclusive_is: str | None, *, to_stderr: 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Refuses a word that is not one of the allowed ones."""
     if value not in allowed:
-        raise UsageError(f"{name} {value!r} is unknown", why=f"Allowed: {', '.join(allowed)}.")
+        raise unknown(name, value, allowed)
 
 
 def in_range(name: str, value: float, low: float, high: float) -> float:

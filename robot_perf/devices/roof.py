@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from robot_perf.devices.schema import DTYPES
 from robot_perf.devices.table import OVERRIDE_HELP
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, did_you_mean
 from robot_perf.specs.device import DeviceSpec, PowerMode
 from robot_perf.units import parse_flop_s
 
@@ -66,7 +66,9 @@ def mode_of(device: DeviceSpec, name: str) -> PowerMode:
     if name.lower().startswith(("maxn_super", "25w", "40w")) and device.flash == "standard":
         hint = f" For {name} flash the super configuration first (JetPack 6.2 or later), then name the Super row."
     raise UsageError(
-        f"{device.name} has no power mode {name!r}", why=f"Its modes: {modes} (mode ids are not portable).{hint}"
+        f"{device.name} has no power mode {name!r}",
+        why=f"Its modes: {modes} (mode ids are not portable).{hint}",
+        do=did_you_mean(name, [m.name for m in device.modes]),
     )
 
 

@@ -97,7 +97,7 @@ def find(name: str, memory_bytes: float | None = None) -> DeviceSpec:
     near = nearest(name)
     raise UsageError(
         f"{name!r} is not in the device table",
-        why=f"Nearest names: {', '.join(near)}." if near else "No name is near it. Names are matched in full.",
+        why=f"Did you mean {' or '.join(near)}?" if near else "No name is near it. Names are matched in full.",
         do=f"{OVERRIDE_HELP} All names: robot-perf devices list.",
     )
 

@@ -105,7 +105,7 @@ def find_model(name: str) -> PolicyRow | DecoderSpec:
     near = list(dict.fromkeys(names[n] for n in difflib.get_close_matches(key, names, n=4, cutoff=0.4)))
     raise UsageError(
         f"model {name!r} is not in the catalogue",
-        why=f"Nearest names: {', '.join(near)}." if near else f"Known: {', '.join(dict.fromkeys(names.values()))}.",
+        why=f"Did you mean {' or '.join(near)}?" if near else f"Known: {', '.join(dict.fromkeys(names.values()))}.",
         do="Give --params N or --config FILE for a model of your own.",
     )
 

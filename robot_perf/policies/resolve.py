@@ -7,7 +7,7 @@ import importlib.resources
 import re
 from pathlib import Path
 
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import PolicyError, UsageError, did_you_mean
 from robot_perf.policies import builtin, npz
 from robot_perf.policies.asked import Asked, shown
 from robot_perf.policies.identify import identify
@@ -42,7 +42,15 @@ def resolve(text: str, asked: Asked) -> PolicySpec:
         f"{shown(text, 200)} is no policy that can be found",
         why=f"It is no built-in ({', '.join(builtin.NAMES)}), no file here, no module:callable and no name in configs/policies"
         f"{' (' + ', '.join(names) + ')' if names else ''}.",
-        do=f"Looked for the file {shown(path.absolute(), 200)}: check the path.",
+        do=" ".join(
+            filter(
+                None,
+                (
+                    did_you_mean(text.partition(":")[0], [*(n.partition(":")[0] for n in builtin.NAMES), *names]),
+                    f"Looked for the file {shown(path.absolute(), 200)}: check the path.",
+                ),
+            )
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 from robot_perf.measure.keep_warm import ALL, parse_keep_warm
 from robot_perf.run.bench_report import TIGHT
 from robot_perf.units import period_ns
@@ -77,7 +77,7 @@ def parse_targets(text: str | None, known: Sequence[str]) -> tuple[Target, ...]:
                 do="Write NAME or NAME[option=value;option=value], with commas between.",
             )
         if match["name"] not in known:
-            raise UsageError(f"backend {match['name']!r} is unknown", why=f"Known: {', '.join(known)}.")
+            raise unknown("backend", match["name"], known)
         found.append(Target(part.strip(), match["name"], _options(part, match["options"] or "")))
     labels = [t.label for t in found]
     if len(set(labels)) != len(labels):

@@ -18,7 +18,7 @@ from robot_perf.analyze.ceiling_inverse import (
 )
 from robot_perf.analyze.ceiling_phases import PhaseFloor, phase_floor
 from robot_perf.analyze.meets_ceiling import probe_bandwidth
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 from robot_perf.specs.device import ProbeReport
 from robot_perf.specs.model import DecoderSpec, SizedPolicy
 from robot_perf.tasks.ceiling_model import ModelRequest, chosen_model
@@ -215,7 +215,7 @@ def _measured_ns(value: float, unit: str) -> float:
 def _compute(dtype: str | None) -> str:
     chosen = dtype or "bf16"
     if chosen not in COMPUTE_BITS:
-        raise UsageError(f"--compute {chosen!r} is unknown", why=f"Known: {', '.join(COMPUTE_BITS)}.")
+        raise unknown("--compute", chosen, COMPUTE_BITS)
     return chosen
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
-from robot_perf.errors import PolicyError, RobotPerfError, RunFileError, UsageError
+from robot_perf.errors import PolicyError, RobotPerfError, RunFileError, UsageError, unknown
 from robot_perf.measure.conductor import Plan, Progress, measure
 from robot_perf.measure.fingerprint import fingerprint
 from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
@@ -122,7 +122,10 @@ def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
 def prepare(request: DeadlineRequest) -> Prepared:
     """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't."""
     from robot_perf import policies
-    from robot_perf.backends import default_backend, why_not
+    from robot_perf.backends import BACKENDS, default_backend, why_not
+
+    if request.backend is not None and request.backend not in BACKENDS:
+        raise unknown("backend", request.backend, BACKENDS)
 
     period, budget = budget_of(request)
     steps = _steps(request, period, budget)

@@ -9,7 +9,7 @@ from typing import Any
 from robot_perf.devices import find, matches, table
 from robot_perf.devices.detect import Detection, detect
 from robot_perf.devices.nvpmodel import bandwidth_range
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 from robot_perf.specs import from_json, to_json
 from robot_perf.specs.device import DeviceSpec, ProbeReport
 
@@ -20,8 +20,7 @@ def list_devices(device_class: str | None = None) -> list[DeviceSpec]:
     """The rows of the table, all or of one class. Raises UsageError for a class that has none."""
     rows = [d for d in table() if device_class in (None, d.device_class)]
     if not rows:
-        classes = ", ".join(dict.fromkeys(d.device_class for d in table()))
-        raise UsageError(f"no device of class {device_class!r}", why=f"Classes: {classes}.")
+        raise unknown("device class", str(device_class), dict.fromkeys(d.device_class for d in table()))
     return rows
 
 

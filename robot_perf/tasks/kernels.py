@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 
 __all__ = ["RmsNormRequest", "bench_rmsnorm", "chart", "document", "markdown", "read_report", "text"]
 
@@ -40,10 +40,10 @@ def bench_rmsnorm(
     headline, wide = (*HEADLINE, *MIXED), tuple(_shuffled(WIDE))
     sweeps = {"headline": (headline,), "wide": (wide,), "all": (headline, wide)}
     if request.sweep not in sweeps:
-        raise UsageError(f"no sweep {request.sweep!r}", why=f"Allowed: {', '.join(sweeps)}.")
+        raise unknown("--sweep", request.sweep, sweeps)
     for name in request.providers:
         if name not in PROVIDERS:
-            raise UsageError(f"no provider {name!r}", why=f"Allowed: {', '.join(PROVIDERS)}.")
+            raise unknown("--provider", name, PROVIDERS)
     names = request.providers or tuple(PROVIDERS)
     if OURS not in names:
         names = (OURS, *names)

@@ -18,7 +18,7 @@ from robot_perf.analyze.roofline import (
     rmsnorm,
 )
 from robot_perf.devices import FALLBACK_DTYPE, bandwidth_of, peak_of
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 from robot_perf.specs.device import DeviceSpec, PowerMode
 from robot_perf.tasks.targets import TargetRequest, one_target
 
@@ -139,7 +139,7 @@ def _part(p: Placement) -> dict[str, Any]:
 
 def _roof(device: DeviceSpec, mode: PowerMode | None, dtype: str) -> Roof:
     if dtype not in DTYPE_BYTES:
-        raise UsageError(f"dtype {dtype!r} is unknown", why=f"Known: {', '.join(DTYPE_BYTES)}.")
+        raise unknown("dtype", dtype, DTYPE_BYTES)
     used = dtype
     if dtype not in device.peaks and FALLBACK_DTYPE.get(dtype) in device.peaks:
         used = FALLBACK_DTYPE[dtype]  # chips without bf16: the fp16 rate, said by name

@@ -162,7 +162,7 @@ def test_ceiling_with_the_users_own_numbers() -> None:
         (["--params", "8e9", "--model", "pi0"], "--model goes with neither"),
         (["--params", "0"], "out of range"),
         (["--params", "nan"], "out of range"),
-        (["--params", "8e9", "--on", "NVIDIA H100"], "Nearest names"),
+        (["--params", "8e9", "--on", "NVIDIA H100"], "Did you mean"),
         (["--params", "8e9", "--on", "NVIDIA GeForce RTX 3060"], "could be"),
         (["--params", "8e9", "--on", H100, "--power-mode", "MAXN"], "no power modes"),
         (["--params", "8e9", "--on", "orin-nano-8gb", "--power-mode", "MAXN_SUPER"], "flash the super configuration first"),

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, did_you_mean
 from robot_perf.policies.asked import Asked, shown
 from robot_perf.policies.builtin import act
 from robot_perf.specs import PolicyCost, PolicySpec, StatePair, TensorSpec
@@ -91,7 +91,11 @@ def _network(name: str, asked: Asked) -> PolicySpec:
     presets = PRESETS[name]
     preset = asked.preset or next(iter(presets))
     if preset not in presets:
-        raise UsageError(f"{name} has no preset {shown(preset)}", why=f"Presets: {', '.join(presets)}.")
+        raise UsageError(
+            f"{name} has no preset {shown(preset)}",
+            why=f"Presets: {', '.join(presets)}.",
+            do=did_you_mean(preset, presets),
+        )
     dims = _dimensions(name, presets[preset], asked.options)
     inputs, outputs, state = signature(name, dims)
     carried = ", ".join(f"{inputs[p.target].name}<-{outputs[p.source].name}" for p in state)
@@ -160,7 +164,11 @@ def _dimensions(name: str, preset: Mapping[str, Any], options: Mapping[str, Any]
     dims = dict(preset)
     for key, value in options.items():
         if key not in preset:
-            raise UsageError(f"{name} has no dimension {shown(key)}", why=f"It has: {', '.join(preset)}.")
+            raise UsageError(
+                f"{name} has no dimension {shown(key)}",
+                why=f"It has: {', '.join(preset)}.",
+                do=did_you_mean(key, preset),
+            )
         sizes = _sizes(value)
         many = isinstance(preset[key], list)
         if sizes is None or not sizes or (len(sizes) != 1 and not many):
