@@ -19,6 +19,7 @@ __all__ = [
     "RunFileError",
     "UsageError",
     "did_you_mean",
+    "install_line",
     "unknown",
 ]
 
@@ -91,6 +92,11 @@ def unknown(what: str, name: str, known: Iterable[str], *, why: str = "") -> Usa
     return UsageError(
         f"{what} {name!r} is unknown", why=why or f"Known: {', '.join(words)}.", do=did_you_mean(name, words)
     )
+
+
+def install_line(extra: str) -> str:
+    """The command that installs an extra of this package, quoted for a shell; the name is the one in setup.py."""
+    return f"pip install 'robot_perf[{extra}]'"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

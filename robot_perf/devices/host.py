@@ -7,6 +7,8 @@ import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from robot_perf.errors import install_line
+
 _GPU_CLOCKS = ("17000000.gpu", "17000000.ga10b", "gpu-gpc-0")
 _EMC_CLOCKS = ("sys/kernel/debug/bpmp/debug/clk/emc/rate", "sys/kernel/debug/clk/emc/clk_rate")
 
@@ -60,7 +62,7 @@ def read_nvml() -> tuple[tuple[GpuFacts, ...], tuple[str, ...]]:
     try:
         import pynvml
     except ImportError:
-        return (), ("nvidia-ml-py is not installed: pip install 'robot-perf[gpu]'",)
+        return (), (f"nvidia-ml-py is not installed: {install_line('gpu')}",)
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

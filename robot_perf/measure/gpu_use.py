@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
+from robot_perf.errors import install_line
 from robot_perf.measure.nvml import Nvml
 
 # field -> nvml.h, nvmlGpmMetricId_t; percentages 0 to 100 of the time between two samples, rates in MiB/s
@@ -225,7 +226,7 @@ def open_reader(
     try:
         import pynvml
     except ImportError:
-        return None, "NVML is not there: nvidia-ml-py is not installed (pip install 'robot_perf[gpu]')"
+        return None, f"NVML is not there: nvidia-ml-py is not installed ({install_line('gpu')})"
     try:
         visible = (environment if environment is not None else os.environ).get("CUDA_VISIBLE_DEVICES")
         return GpuUse(nvml_index(device, visible), pynvml), ""

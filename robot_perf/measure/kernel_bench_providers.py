@@ -14,6 +14,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from robot_perf.errors import install_line
+
 __all__ = ["OURS", "PROVIDERS", "SERIAL", "Provider", "unavailable", "version_of"]
 
 Tensor = Any
@@ -152,7 +154,7 @@ def _quack(op: str, d: int, weight: Tensor, eps: float) -> Call:
 
 
 _NAMES = itertools.count()
-TORCH = "pip install 'robot-perf[torch]'"
+TORCH = install_line("torch")
 PROVIDERS: dict[str, Provider] = {
     OURS: Provider(_ours, "triton", "robot-perf", TORCH, compile_s=1.2),
     SERIAL: Provider(

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from robot_perf.errors import install_line
+
 # nvml.h, nvmlClocksEventReason*; 1 (idle) and 2 (a clock that somebody set) say nothing about throttling
 REASONS = {
     0x1: "idle",
@@ -143,7 +145,7 @@ def open_meter(device: str) -> tuple[Meter | None, str]:
     try:
         import pynvml
     except ImportError:
-        return None, "nvidia-ml-py is not installed: pip install 'robot_perf[gpu]'"
+        return None, f"nvidia-ml-py is not installed: {install_line('gpu')}"
     try:
         return Nvml(int(device.partition(":")[2] or 0), pynvml), ""
     except pynvml.NVMLError as error:

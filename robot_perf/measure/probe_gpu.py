@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from robot_perf.devices import matches
-from robot_perf.errors import BackendUnavailableError, UsageError
+from robot_perf.errors import BackendUnavailableError, UsageError, install_line
 from robot_perf.measure.probe import Case, measure, working_set
 from robot_perf.specs.device import ProbeReport
 
@@ -68,7 +68,7 @@ def _torch() -> Any:
     except ImportError as error:
         raise BackendUnavailableError(
             "the GPU probe needs torch",
-            do="Install it: pip install 'robot-perf[torch]' (on a Jetson: the vendor's wheel).",
+            do=f"Install it: {install_line('torch')} (on a Jetson: the vendor's wheel).",
         ) from error
     if not torch.cuda.is_available():
         raise BackendUnavailableError(

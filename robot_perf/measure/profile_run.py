@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from robot_perf import backends
 from robot_perf.backends.protocol import Runner
-from robot_perf.errors import BackendUnavailableError, UsageError
+from robot_perf.errors import BackendUnavailableError, UsageError, install_line
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.profile_marks import Mark, marked, nvtx_mark, profiler_control
@@ -98,7 +98,7 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
         from torch.profiler import ProfilerActivity, profile, record_function
     except ImportError as error:
         raise BackendUnavailableError(
-            "the torch profiler needs torch", do='pip install "robot-perf[torch]"', detail=str(error)
+            "the torch profiler needs torch", do=f"Install it: {install_line('torch')}", detail=str(error)
         ) from None
     cuda = torch.cuda.is_available()
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from robot_perf.errors import RobotPerfError
+from robot_perf.errors import RobotPerfError, install_line
 from robot_perf.render.bench_picture import bench_picture
 from robot_perf.render.bench_tables import head_lines, sections
 from robot_perf.run.bench_report import BenchReport
@@ -22,7 +22,7 @@ def bench_html(report: BenchReport) -> str:
     except ImportError as error:
         raise RobotPerfError(
             f"an HTML report needs {error.name}, which is not installed",
-            do="Install it: pip install 'robot_perf[report]'",
+            do=f"Install it: {install_line('report')}",
         ) from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-from robot_perf.errors import RobotPerfError
+from robot_perf.errors import RobotPerfError, install_line
 from robot_perf.render.bench_tables import rate_words
 from robot_perf.render.lines import clean
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
@@ -25,7 +25,7 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
         from matplotlib.figure import Figure
     except ImportError as error:
         raise RobotPerfError(
-            f"a drawing needs {error.name}, which is not installed", do="Install it: pip install 'robot_perf[report]'"
+            f"a drawing needs {error.name}, which is not installed", do=f"Install it: {install_line('report')}"
         ) from None
     rows = [r for r in report.rows if r.policy == policy and any(p.status == OK and p.curve for p in r.points)]
     if not rows:

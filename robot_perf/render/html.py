@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
-from robot_perf.errors import RobotPerfError
+from robot_perf.errors import RobotPerfError, install_line
 from robot_perf.render.parts.glossary import GLOSSARY
 from robot_perf.render.parts.sheet import PERCENTILES, WORST_HEAD, sheet_of
 from robot_perf.run.model import Run
 
 __all__ = ["report_html"]
-
-_INSTALL = "pip install 'robot_perf[report]'"
 
 
 def report_html(runs: Sequence[tuple[str, Run]]) -> str:
@@ -30,7 +28,7 @@ def report_html(runs: Sequence[tuple[str, Run]]) -> str:
         from robot_perf.render.parts.figures import figures_of
     except ImportError as error:
         raise RobotPerfError(
-            f"an HTML report needs {error.name}, which is not installed", do=f"Install it: {_INSTALL}"
+            f"an HTML report needs {error.name}, which is not installed", do=f"Install it: {install_line('report')}"
         ) from None
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),

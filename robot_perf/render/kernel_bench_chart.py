@@ -6,7 +6,7 @@ import io
 from collections.abc import Mapping
 from typing import Any
 
-from robot_perf.errors import RobotPerfError
+from robot_perf.errors import RobotPerfError, install_line
 from robot_perf.render.kernel_bench_cells import OURS, SHORT, Summary, measured
 
 __all__ = ["kernel_bench_chart"]
@@ -19,7 +19,7 @@ def kernel_bench_chart(report: Mapping[str, Any], summary: Summary) -> bytes:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise RobotPerfError(
-            f"a drawing needs {error.name}, which is not installed", do="Install it: pip install 'robot_perf[report]'"
+            f"a drawing needs {error.name}, which is not installed", do=f"Install it: {install_line('report')}"
         ) from None
     figure = Figure(figsize=(13, 5.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)

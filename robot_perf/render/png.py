@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 
-from robot_perf.errors import RobotPerfError
+from robot_perf.errors import RobotPerfError, install_line
 from robot_perf.render.parts.curves import Curves, curves_of
 from robot_perf.run.model import Run
 from robot_perf.units import MS, US
@@ -24,7 +24,7 @@ def report_png(run: Run) -> bytes | None:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise RobotPerfError(
-            f"a drawing needs {error.name}, which is not installed", do="Install it: pip install 'robot_perf[report]'"
+            f"a drawing needs {error.name}, which is not installed", do=f"Install it: {install_line('report')}"
         ) from None
     curves = curves_of(run)
     if curves.largest is None:

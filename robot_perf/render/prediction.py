@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from robot_perf.analyze.predict_report import Comparison
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, install_line
 
 
 def prediction_chart(comparisons: Sequence[Comparison]) -> str:
@@ -16,7 +16,7 @@ def prediction_chart(comparisons: Sequence[Comparison]) -> str:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise BackendUnavailableError(
-            "the roofline chart needs matplotlib", do="pip install 'robot-perf[report]'"
+            "the roofline chart needs matplotlib", do=f"Install it: {install_line('report')}"
         ) from error
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.add_subplot()

@@ -12,14 +12,14 @@ from typing import Any
 from robot_perf.analyze.roofline import Placement, Roof, rmsnorm
 from robot_perf.devices import FALLBACK_DTYPE, modes_of, table
 from robot_perf.devices.roof import clock_share
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, install_line
 from robot_perf.render.grid import grid
 from robot_perf.specs.device import DeviceSpec, PowerMode
 from robot_perf.units import format_bandwidth, format_bytes, format_duration, format_flop_s
 
 __all__ = ["page", "picture", "preset_rows", "share", "text"]
 
-_MISSING = "Install it: pip install 'robot-perf[report]'."
+_MISSING = f"Install it: {install_line('report')}"
 
 
 def text(

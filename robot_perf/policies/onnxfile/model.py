@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from robot_perf.errors import BackendUnavailableError, PolicyError
+from robot_perf.errors import BackendUnavailableError, PolicyError, install_line
 from robot_perf.policies import state
 from robot_perf.policies.asked import Asked, action_position, position, shown
 from robot_perf.policies.identify import Identified, mapped
@@ -62,7 +62,7 @@ def parse(path: Path) -> Any:
     except ImportError as error:
         raise BackendUnavailableError(
             f"{path} is an ONNX model, and the package onnx is not installed",
-            do='Install it: pip install "robot-perf[onnx]"',
+            do=f"Install it: {install_line('onnx')}",
         ) from error
     with mapped(path) as data:
         try:
