@@ -36,6 +36,7 @@ def command(
 ) -> None:
     # fmt: on
     """Exit codes: 0 when a rule found something or is clean, 3 when none can answer, 2 when the file can't be read."""
+    from robot_perf.render.lines import clean
     from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file, trace_of
 
     for target in (output, trace):
@@ -62,6 +63,10 @@ def command(
         from robot_perf.render.diagnose import diagnose_text
 
         show(diagnose_text(done.diagnosis, done.predictions, width=report_width()))
+    if not json:
+        for target in (output, trace):
+            if target is not None and str(target) != "-":
+                typer.echo(f"saved      {clean(target)}")
     if not done.diagnosis.answered:
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 

@@ -105,7 +105,8 @@ def test_predictions_through_the_command_line(run: Run, samples: Path) -> None:
 def test_reports_are_written_and_never_over_another(run: Run, samples: Path, tmp_path: Path) -> None:
     for name, start in (("r.md", "# "), ("r.html", "<!doctype html>"), ("r.json", "{")):
         path = tmp_path / name
-        assert run("diagnose", samples / "kineto_h200_camera_pageable.json.gz", "-o", path)[0] == 0
+        code, out, _ = run("diagnose", samples / "kineto_h200_camera_pageable.json.gz", "-o", path)
+        assert code == 0 and out.splitlines()[-1] == f"saved      {path}"
         assert path.read_text(encoding="utf-8").startswith(start)
         code, _, err = run("diagnose", samples / "kineto_h200_camera_pageable.json.gz", "-o", path)
         assert code == 2 and "--force" in err
