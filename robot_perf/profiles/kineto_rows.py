@@ -45,11 +45,11 @@ _PS_DIGITS = 6
 _POWERS = 10 ** np.arange(_PS_DIGITS + 1)
 _EXACT = 1 << 62  # beyond, scaling could leave 64 bits: Python's integers decide
 _PLAIN = re.compile(r"[0-9. ]+")
-# A range under 10 us in Kineto's own layout, from the value of "ph" on: most events of a trace with Python frames. N is left out for NaN,
-# and a last comma, so that these are still refused.
+# A range under 10 us in Kineto's own layout, from the value of "ph" on: most events of a trace with Python frames. All of it is matched, so
+# that what is cut out is JSON; one with shapes or other text among its arguments is parsed like any event.
 SHORT_RANGE = re.compile(
     r'X", ?"cat": ?"(?:cpu_op|python_function)", ?"name": ?"[^"\\]*", ?"pid": ?[0-9]+, ?"tid": ?[0-9]+,\s*"ts": ?[0-9]+\.[0-9]+, ?"dur": ?[0-9]\.[0-9]+,\s*'
-    r'"args": ?\{[^{}\[\]\\N]*["0-9]\s*\}\s*'
+    r'"args": ?\{\s*"[\w ]+": ?(?:[0-9]+|null)(?:,\s*"[\w ]+": ?(?:[0-9]+|null))*\s*\}\s*'
 )
 _TIMES = itemgetter("ts", "dur")
 _KERNEL = itemgetter("name", "args")
@@ -188,7 +188,11 @@ class TraceRows:
 
     def _ranges(self, events: list[dict[str, Any]], kind: int) -> list[Any]:
         if kind != ANNOTATION:  # one digit before the point is under 10 us, as most of them are
-            events = [e for e in events if (d[1:2] != "." if type(d := e["dur"]) is str else d >= MIN_RANGE_US)]
+            events = [
+                e
+                for e in events
+                if (d[1:2] != "." or not d[2:].isdigit() if type(d := e["dur"]) is str else d >= MIN_RANGE_US)
+            ]
             if not events:
                 return [()] * len(_COLUMNS[_RANGE])
         start, duration = self._intervals(events)
