@@ -1,7 +1,7 @@
 """ONNX Runtime on a CUDA device: I/O bound to static buffers, one stream, its CUDA graph where asked for, no node on the CPU unasked.
 
-The session computes on our stream and is told not to wait at a step's end: copies, policy and read-back are queued together and
-waited for once.
+The session computes on our stream. As a graph, policy and copies are queued together and waited for once; without one the session
+waits on its own as well, before the answers are copied.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     session = ort_session.open_session(policy, options, source, chosen, allowed)
     check_signature(policy, session)
     binding, buffers = _bound(policy, session, settled)
-    run_options = _run_options()
+    run_options = _run_options(settled)
     raised = runtime_errors()
 
     def enqueue(run: Any = session.run_with_iobinding) -> None:
@@ -110,12 +110,17 @@ def _bound(policy: PolicySpec, session: Any, settled: DeviceOptions) -> tuple[An
     return binding, buffers
 
 
-def _run_options() -> Any:
+def _run_options(settled: DeviceOptions) -> Any:
+    """A run ends in a wait of the runtime's own, before the answers are copied; only its graph does without.
+
+    In that wait the runtime frees the pinned buffers that a run borrowed (an LSTM's, say). Without it they pile up from step to
+    step, and ending the session frees them in a CUDA callback, which may not: onnxruntime-gpu 1.30 aborted there on an H200.
+    """
     import onnxruntime as ort
 
     found = ort.RunOptions()
-    # Without it every run ends in a wait of the runtime's own, before the answers are copied.
-    found.add_run_config_entry("disable_synchronize_execution_providers", "1")
+    if settled.cuda_graph:
+        found.add_run_config_entry("disable_synchronize_execution_providers", "1")
     return found
 
 
