@@ -215,7 +215,10 @@ class BlockWorker:
         message = None if gone else self._read(time.monotonic() + _EXAMINE_S)
         if message is not None and message.get("event") == "examined":
             self.report["examined"] = message["facts"]
-        if kill or not self._wait(_GRACE_S):
+        if not kill and self._wait(_GRACE_S):
+            if self._process.returncode < 0:  # not by us: the backend crashed as it freed what it held
+                self.report["ended_by"] = signal.Signals(-self._process.returncode).name
+        else:
             self._process.terminate()
             if not self._wait(_GRACE_S):
                 self._process.kill()

@@ -233,8 +233,10 @@ class PolicyBench:
         if target.label in self._refused:
             status, reason = self._refused[target.label]
             return Row(self.name, target.label, target.name, target.options, status, reason)
-        notes = () if self._truth["compared"] else (f"outputs not compared: {self._truth['reason']}",)
+        notes: tuple[str, ...] = () if self._truth["compared"] else (f"outputs not compared: {self._truth['reason']}",)
         report = self._workers[target.label, False].report
+        if "ended_by" in report:
+            notes += (f"its process was ended by {report['ended_by']} as it closed, after the measurement",)
         first = self._first_calls.get(target.label, ())
         return row_of(self.name, target, self._measured, report, first, idle_w, notes, together=self.request.together)
 

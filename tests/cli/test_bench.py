@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -132,6 +133,17 @@ def test_a_worker_that_dies_is_invalid_with_the_reason(tmp_path, how, word):
     assert report.rows[0].status == "INVALID"
     assert word in report.rows[0].reason
     assert all(p.status == "INVALID" and not p.execution for p in report.rows[0].points)
+
+
+def test_a_worker_that_crashes_as_it_closes_keeps_its_figures_and_is_told(tmp_path, monkeypatch):
+    monkeypatch.chdir(Path(__file__).resolve().parents[1] / "helpers")
+    code = run(
+        "odd_policies:aborts_as_it_closes", "--backends", "python", "--rates", "tight", "--steps", "40",
+        "--device", "cpu", "-o", str(tmp_path), "--json",
+    )  # fmt: skip
+    row = load(tmp_path / "bench.json").rows[0]
+    assert code == 0 and row.status == "ok" and row.points[0].execution
+    assert any("SIGABRT" in note for note in row.notes)
 
 
 def test_another_interpreter_that_is_none_is_a_row(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import numpy as np
@@ -45,3 +46,14 @@ def nan():
 
 def hangs():
     return Policy("hang")
+
+
+class Aborting(Policy):
+    """Crashes as it frees what it holds."""
+
+    def close(self):
+        os.abort()
+
+
+def aborts_as_it_closes():
+    return Aborting("fine")
