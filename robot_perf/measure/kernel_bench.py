@@ -7,7 +7,6 @@ clocks and temperature drift; a provider measured minutes after another is measu
 from __future__ import annotations
 
 import os
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -20,6 +19,7 @@ from robot_perf.measure.kernel_bench_lock import LOCK_VARIABLE
 from robot_perf.measure.kernel_bench_points import Point, bytes_touched
 from robot_perf.measure.kernel_bench_process import Team, WorkerProcess, prepare
 from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS
+from robot_perf.measure.kernel_bench_summary import fastest
 from robot_perf.measure.nvml import Meter, open_meter
 
 __all__ = ["COPY", "BenchRequest", "run_bench"]
@@ -29,7 +29,8 @@ SCHEMA = "robot-perf/rmsnorm-1"
 HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
 HOST_SAMPLES = 3
 PREPARE_S = 1800.0  # without a budget
-PREPARE_SHARE = 0.5  # of what is left of a budget may go into compiling ahead
+PREPARE_SHARE = 0.5  # of what is left of a budget may go into compiling a batch ahead
+BATCH = 16  # points that are compiled together, then measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class BenchRequest:
     providers: tuple[str, ...]
     rounds: int = 3
     replays: int = 5
-    ahead: int = 0  # extra processes that compile before anything is timed; 0 compiles at each point
+    ahead: int = 0  # extra processes that compile a batch before it is timed; 0 compiles at each point
     budget_s: float | None = None
     profiled: frozenset[Point] = field(default_factory=frozenset)  # kernels named, gaps and host cost measured
     left_out: Mapping[str, tuple[str, frozenset[Point]]] = field(default_factory=dict)
@@ -61,6 +62,15 @@ class BenchRequest:
         """Those of all parts that are still to be measured."""
         known = self.known
         return tuple(p for part in self.parts for p in part if p not in known)
+
+    @property
+    def batches(self) -> list[tuple[Point, ...]]:
+        """The points as they are compiled ahead: a few of one part at a time, so that a short budget has the first ones measured."""
+        if not self.ahead:
+            return [self.points]
+        known = self.known
+        parts = [tuple(p for p in part if p not in known) for part in self.parts]
+        return [part[i : i + BATCH] for part in parts for i in range(0, len(part), BATCH)]
 
     def wanted(self, name: str, points: Sequence[Point]) -> list[Point]:
         """The points at which a provider is run."""
@@ -89,12 +99,10 @@ def run_bench(
         try:
             report = _greet(teams, request)
             report["machine"] = {"nvml": why_no_meter} if meter is None else meter.identity()
-            report["left_out"] = {
-                n: {"why": w, "points": len(p)} for n, (w, p) in request.left_out.items() if n in teams
-            }
+            absent = request.left_out.items()
+            report["left_out"] = {n: {"why": w, "points": len(p)} for n, (w, p) in absent if n in teams}
             _resume(report, request)
-            _prepare(teams, request, report, began, say)
-            _points(teams, request, meter, report, began, say, keep)
+            _batches(teams, request, meter, report, began, say, keep)
         finally:
             for team in teams.values():
                 team.hang_up()
@@ -105,22 +113,22 @@ def run_bench(
 
 
 def _prepare(
-    teams: dict[str, Team], request: BenchRequest, report: dict[str, Any], began: float, say: Callable[[str], None]
-) -> None:
-    """Compiles all points ahead, if that is asked for, then warms the GPU up."""
-    left = _left_s(request, began)
-    if request.ahead and request.points and left > 0:
-        limit_s = min(PREPARE_S, left * PREPARE_SHARE)
+    teams: dict[str, Team], request: BenchRequest, batch: Sequence[Point], report: dict[str, Any], left_s: float
+) -> float:
+    """Compiles the points of a batch ahead, if that is asked for, then warms the GPU up; the seconds that compiling took."""
+    began = time.monotonic()
+    if request.ahead:
         compiling = [name for name in teams if name != COPY and PROVIDERS[name].compile_s]
-        wanted = {name: request.wanted(name, request.points) for name in compiling}
-        for name, took in prepare(teams, wanted, limit_s).items():
+        wanted = {name: request.wanted(name, batch) for name in compiling}
+        for name, took in prepare(teams, wanted, min(PREPARE_S, left_s * PREPARE_SHARE)).items():
             report["compile_s"].setdefault(name, {}).update(took)
-        say(f"compiled ahead for {len(request.points)} points, {time.monotonic() - began:.0f} s")
+    spent_s = time.monotonic() - began
     teams[COPY].members[0].send(command="warm_up")
     teams[COPY].members[0].answer()
+    return spent_s
 
 
-def _points(
+def _batches(
     teams: dict[str, Team],
     request: BenchRequest,
     meter: Meter | None,
@@ -129,21 +137,28 @@ def _points(
     say: Callable[[str], None],
     keep: Callable[[dict[str, Any]], None],
 ) -> None:
-    """Measures the points until the budget is spent."""
+    """Compiles and measures batch by batch until the budget is spent: it never goes into compiling what is not measured."""
     total = len(request.known) + len(request.points)
-    for point in request.points:
-        if _left_s(request, began) <= 0:
-            report["not_reached"].append(point.name)
-            continue
-        before = _clocks(meter)
-        present = {name: team.of(point) for name, team in teams.items() if request.wanted(name, [point])}
-        entry = _measure(present, point, request)
-        report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
-        say(f"[{len(report['points'])}/{total}] {point.name}  {time.monotonic() - began:.0f} s")
-        keep(report)
+    for batch in request.batches:
+        left_s = _left_s(request, began)
+        if left_s > 0:
+            report["ahead_s"] = round(report["ahead_s"] + _prepare(teams, request, batch, report, left_s), 1)
+            if request.ahead:
+                say(f"compiled {len(batch)} points ahead  {time.monotonic() - began:.0f} s")
+        for point in batch:
+            if _left_s(request, began) <= 0:
+                report["not_reached"].append(point.name)
+                continue
+            before = _clocks(meter)
+            present = {name: team.of(point) for name, team in teams.items() if request.wanted(name, [point])}
+            entry = _measure(present, point, request)
+            report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
+            say(f"[{len(report['points'])}/{total}] {point.name}  {time.monotonic() - began:.0f} s")
+            keep(report)
     if report["not_reached"]:
         report["stopped"] = (
-            f"the budget of {request.budget_s:.0f} s was spent: {len(report['not_reached'])} of {total} points not reached"
+            f"the budget of {request.budget_s:.0f} s was spent, {report['ahead_s']:.0f} s of it on compiling ahead: "
+            f"{len(report['not_reached'])} of {total} points not reached"
         )
         say(report["stopped"])
 
@@ -218,6 +233,7 @@ def _greet(teams: dict[str, Team], request: BenchRequest) -> dict[str, Any]:
         "providers": {},
         "empty_kernel_us": floor.get("us"),
         "compile_s": {},
+        "ahead_s": 0.0,
         "not_reached": [],
         "points": [],
     }
@@ -253,7 +269,7 @@ def _measure(workers: dict[str, WorkerProcess], point: Point, request: BenchRequ
         "bytes": bytes_touched(point),
         "took_s": took,
         "providers": {n: {**reply, "samples_us": rounded.get(n, {})} for n, reply in found.items() if n != COPY},
-        "copy": {**found.get(COPY, {}), **_fastest(rounded.get(COPY, {}))},
+        "copy": {**found.get(COPY, {}), **fastest(rounded.get(COPY, {}))},
     }
 
 
@@ -282,16 +298,3 @@ def _sample(
                     found[name] = reply
                     break
     return samples
-
-
-def _fastest(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
-    """The copy's way with the least median, its samples, and the medians of all ways: the roof is measured like what stands under it."""
-    medians = {what.removeprefix("cold "): statistics.median(values) for what, values in samples.items()}
-    if not medians:
-        return {"samples_us": {}}
-    way = min(medians, key=lambda name: medians[name])
-    return {
-        "way": way,
-        "samples_us": {"cold": list(samples[f"cold {way}"])},
-        "ways_us": {name: round(us, 3) for name, us in medians.items()},
-    }

@@ -9,6 +9,7 @@ too small to rotate). Both are in a CUDA graph.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from robot_perf.measure.kernel_bench_points import BIG_BYTES
 
-__all__ = ["PEER_BAR", "summarise"]
+__all__ = ["PEER_BAR", "fastest", "summarise"]
 
 OURS, SERIAL = "robot-perf", "robot-perf, no dependent launch"
 PEER_BAR = 0.95  # inside 5 % is a tie
@@ -271,3 +272,16 @@ def _verdicts(
         mine, theirs = np.median([h[0] for h in hosts]), np.median([h[1] for h in hosts])
         add("host cost of an eager call, M <= 16", "<= F.rms_norm's beside it", f"{mine:.1f} µs against {theirs:.1f} µs, median of {len(hosts)} points", bool(mine <= theirs))  # fmt: skip
     return out
+
+
+def fastest(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:
+    """The copy's way with the least median, its samples, and the medians of all ways: the roof is measured like what stands under it."""
+    medians = {what.removeprefix("cold "): statistics.median(values) for what, values in samples.items()}
+    if not medians:
+        return {"samples_us": {}}
+    way = min(medians, key=lambda name: medians[name])
+    return {
+        "way": way,
+        "samples_us": {"cold": list(samples[f"cold {way}"])},
+        "ways_us": {name: round(us, 3) for name, us in medians.items()},
+    }

@@ -58,7 +58,9 @@ for line in sys.stdin:
         slow = 1.05 if "Triton" in m["what"] else 1.0
         r = {"us": [us * slow * rng.uniform(0.99, 1.01) for _ in range(m["times"])]}
         if m["what"] == "host": r = {"us": [9.0 * speed] * m["times"]}
-    elif c == "prepare": r = {"took_s": {p["op"] + str(p["m"]): 0.1 for p in m["points"]}}
+    elif c == "prepare":
+        r = {"took_s": {p["op"] + str(p["m"]): 0.1 for p in m["points"]}}
+        order.write(name + " prepare " + json.dumps([[p["op"], p["m"], p["d"]] for p in m["points"]]) + "\\n"); order.flush()
     else: r = {}
     print(json.dumps(r), flush=True)
 """
@@ -152,6 +154,43 @@ def test_compiling_ahead_is_reported_apart(stand_in):
     report, _ = measure(points=HEADLINE[3:5], ahead=3)
     assert set(report["compile_s"]) == {n for n, p in PROVIDERS.items() if p.compile_s} - {"quack"}
     assert all(len(took) == 2 for took in report["compile_s"].values())
+
+
+def test_points_are_compiled_ahead_in_batches_of_one_part(stand_in):
+    report, _ = measure(parts=(HEADLINE[:18], WIDE[:3]), providers=(OURS,), ahead=3)
+    assert len(report["points"]) == 21
+    batches, before = [], ""
+    for line in stand_in.read_text().splitlines():
+        what, _, rest = line.removeprefix(f"{OURS} ").partition(" ")
+        if what == "prepare":
+            batches += [] if before == "prepare" else [set()]
+            batches[-1] |= {tuple(p) for p in json.loads(rest)}
+        before = what
+    expected = [HEADLINE[: kernel_bench.BATCH], HEADLINE[kernel_bench.BATCH : 18], WIDE[:3]]
+    assert batches == [{(p.op, p.m, p.d) for p in batch} for batch in expected]
+
+
+def test_compiling_ahead_does_not_eat_the_budget(stand_in, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+
+    def slow(teams, points, limit_s):  # a second per point, as 196 points once took 74 s of a budget of 81
+        clock.now += min(limit_s, max(map(len, points.values())))
+        return {}
+
+    monkeypatch.setattr(kernel_bench, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(kernel_bench, "prepare", slow)
+
+    def kept(report):
+        clock.now += 0.5
+
+    parts, said = ((*HEADLINE, *MIXED), WIDE), []
+    report = run_bench(BenchRequest(parts, (OURS,), rounds=1, replays=1, ahead=3, budget_s=81.0), said.append, kept)
+    done = [(p["op"], p["m"], p["d"]) for p in report["points"]]
+    assert done[:30] == [(p.op, p.m, p.d) for p in HEADLINE]
+    assert len(done) > 32  # the wide sweep has begun
+    assert report["ahead_s"] <= 81 - len(done) * 0.5 + 1
+    assert len(done) + len(report["not_reached"]) == len(HEADLINE) + len(MIXED) + len(WIDE)
+    assert f"{report['ahead_s']:.0f} s of it on compiling ahead" in said[-1]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="about machines without a GPU")
