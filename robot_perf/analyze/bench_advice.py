@@ -36,7 +36,12 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     tight_p50 = None if tight is None else tight.p("p50")
     p50 = point.p("p50") or 0
     times = None if not tight_p50 else p50 / tight_p50
+    if point.period_ns and p50 > point.period_ns:
+        fastest = f"the fastest, {row.backend}{_with(point)}, takes {format_us(p50)} µs (p50) of a period of {format_us(point.period_ns)} µs"
+        return Advice(policy, rate, f"at {_rate(rate)}: none of these: {fastest}")
     words = f"at {_rate(rate)}: {row.backend}{_with(point)}, p50 {format_us(p50)} µs{_price(row, point, times)}"
+    if point.misses:
+        words += f"; it missed {point.misses:,} of {point.releases:,} releases"
     plain = row.point(rate)
     if point.keep_warm != "none" and plain is not None and (without := plain.p("p50")) is not None:
         words += f"; without keep-warm {format_us(without)} µs"

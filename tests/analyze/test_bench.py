@@ -167,6 +167,19 @@ def test_the_simplest_of_equal_cures_is_named_whatever_the_watts():
     assert advise("mlp", "50", [row("graph", *points)]).keep_warm == "rehearse:300"
 
 
+def test_a_backend_slower_than_the_period_is_not_advised():
+    words = advise("mlp", "50", [row("eager", at(30_000)), row("graph", at(21_000))]).words
+    assert words.startswith(
+        "at 50 Hz: none of these: the fastest, graph, takes 21,000 µs (p50) of a period of 20,000 µs"
+    )
+
+
+def test_missed_releases_are_named_in_the_advice():
+    late = replace(at(400), releases=500, misses=3)
+    assert "it missed 3 of 500 releases" in advise("mlp", "50", [row("graph", late)]).words
+    assert "missed" not in advise("mlp", "50", [row("graph", at(400))]).words
+
+
 def test_no_valid_point_no_advice():
     bad = Point("50", 20 * MS, status=INVALID, reason="NaN")
     assert "no backend gave a valid measurement" in advise("mlp", "50", [row("graph", bad)]).words
