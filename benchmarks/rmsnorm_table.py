@@ -1,10 +1,16 @@
-"""Writes kernels/rmsnorm_table.py from the reports of benchmarks/rmsnorm_tune.py.
+"""Writes kernels/rmsnorm_table.py from the reports of benchmarks/rmsnorm_tune.py and rmsnorm_trial.py.
 
-    python benchmarks/rmsnorm_table.py TUNE.json… [--spills SPILLS.json] > kernels/rmsnorm_table.py
+    python benchmarks/rmsnorm_table.py TUNE.json… [--trial TRIAL.json] [--spills SPILLS.json] > kernels/rmsnorm_table.py
+
+The committed one: reports/nvidia-h200/rmsnorm_tune.json --trial reports/nvidia-h200/rmsnorm_trial.json.
 
 Per width and number of rows it takes the one structure whose µs, over the best of its point, has the least geometric mean over
 the points of the cell and both ops (plain and fused must sum alike), with a third of the worst point's excess added. A later
 report replaces the points of an earlier one. Structures that spill, for any dtype of SPILLS, are left out up to 32768 elements.
+
+The first four columns are for every GPU with clusters, so the fourth takes in the points of the fifth. The fifth (x larger than the
+L2, sm_90) is chosen from the trial alone, among the launches in the form that it gives out: the cache hints of PASS, and `remote`
+where a row has more than one block. A width at which none was timed has the fourth column's structure.
 """
 
 from __future__ import annotations
@@ -15,9 +21,10 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from robot_perf.kernels.rmsnorm_config import DeviceFacts
+from robot_perf.kernels.rmsnorm_config import LARGE, PASS, DeviceFacts
 from robot_perf.kernels.rmsnorm_config import regime as config_regime
 
+MANY = LARGE - 1
 Structure = tuple[str, int, int, int, int]  # kernel, rows or blocks per row, warps, chunk, register cap
 
 
@@ -33,14 +40,20 @@ def structure(launch: dict) -> Structure:
     )
 
 
-def regime(m: int, d: int, sm: int, l2_bytes: int) -> int:
-    """The cell of m rows, as kernels/rmsnorm_config.regime has it."""
-    facts = DeviceFacts(90, sm, l2_bytes)
-    return config_regime(m, 2 * d, facts)
+def regime(m: int, d: int, sm: int, l2_bytes: int, capability: int) -> int:
+    """The column of m rows, as kernels/rmsnorm_config.regime has it; only capability 90 has the last."""
+    return config_regime(m, 2 * d, DeviceFacts(capability, sm, l2_bytes))
 
 
-def gather(reports: list[Path], spilling: set[tuple]) -> dict[tuple[int, int], dict[Structure, dict[bool, float]]]:
-    """µs by (d, m), structure and op."""
+def large_form(launch: dict) -> bool:
+    """Whether a launch is of the form that the last column gives out."""
+    return launch["policy"] == PASS and launch["remote"] == (launch["ctas"] > 1)
+
+
+def gather(
+    reports: list[Path], spilling: set[tuple], *, large: bool = False
+) -> dict[tuple[int, int], dict[Structure, dict[bool, float]]]:
+    """µs by (d, m), structure and op; `large`: only launches in the last column's form."""
     found: dict[tuple[int, int], dict[Structure, dict[bool, float]]] = {}
     for path in reports:
         fresh: dict[tuple[int, int], dict[Structure, dict[bool, float]]] = defaultdict(lambda: defaultdict(dict))
@@ -51,6 +64,7 @@ def gather(reports: list[Path], spilling: set[tuple]) -> dict[tuple[int, int], d
                 if (
                     "us" not in entry
                     or launch["pdl"] != 1
+                    or (large and not large_form(launch))
                     or (point["d"] <= 32768 and (entry["spills"] or (key, point["d"]) in spilling))
                 ):
                     continue
@@ -82,39 +96,55 @@ def choose(points: list[dict[Structure, dict[bool, float]]]) -> tuple[Structure,
     return best
 
 
+def spills_of(path: Path | None) -> set[tuple]:
+    """(structure, width) of what the report says to spill."""
+    found = set()
+    for (kernel, warps, block, rows, ctas, registers), d, stacks in (
+        [] if path is None else json.loads(path.read_text())
+    ):
+        if any(v != 0 for v in stacks.values()):
+            launch = {
+                "kernel": kernel,
+                "warps": warps,
+                "block": block,
+                "rows": rows,
+                "ctas": ctas,
+                "registers": registers,
+            }
+            found.add((structure(launch), d))
+    return found
+
+
+def module(tunes: list[Path], trial: Path | None, spilling: set[tuple], sm: int, l2_bytes: int) -> str:
+    """The text of kernels/rmsnorm_table.py."""
+    cells: dict[tuple[int, int], list] = defaultdict(list)
+    for (d, m), times in gather(tunes, spilling).items():
+        cells[d, regime(m, d, sm, l2_bytes, capability=100)].append(times)
+    for (d, m), times in gather([] if trial is None else [trial], spilling, large=True).items():
+        if regime(m, d, sm, l2_bytes, capability=90) == LARGE:
+            cells[d, LARGE].append(times)
+    lines = [HEADER]
+    for d in sorted({d for d, column in cells if column != LARGE}):
+        chosen = [choose(cells[d, column]) for column in range(LARGE)]
+        structures = [c[0] for c in chosen]
+        structures.append(choose(cells[d, LARGE])[0] if cells[d, LARGE] else structures[MANY])
+        means = " ".join(f"{c[1]:.2f}" for c in chosen)
+        names = ", ".join(map(cell, structures))
+        lines.append(f"    ({d}, ({names})),  # {means}; worst {max(c[2] for c in chosen):.2f}")
+    return "\n".join([*lines, ")", ""])
+
+
 def main() -> None:
     """Prints the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reports", type=Path, nargs="+")
+    parser.add_argument("--trial", type=Path)
     parser.add_argument("--spills", type=Path)
     parser.add_argument("--sm", type=int, default=132)
     parser.add_argument("--l2-mib", type=int, default=60)
     options = parser.parse_args()
-    spilling = set()
-    if options.spills:
-        for (kernel, warps, block, rows, ctas, registers), d, stacks in json.loads(options.spills.read_text()):
-            if any(v != 0 for v in stacks.values()):
-                launch = {
-                    "kernel": kernel,
-                    "warps": warps,
-                    "block": block,
-                    "rows": rows,
-                    "ctas": ctas,
-                    "registers": registers,
-                }
-                spilling.add((structure(launch), d))
-    found = gather(options.reports, spilling)
-    cells: dict[tuple[int, int], list] = defaultdict(list)
-    for (d, m), times in found.items():
-        cells[d, regime(m, d, options.sm, options.l2_mib * 2**20)].append(times)
-    print(HEADER)
-    for d in sorted({d for d, _ in cells}):
-        chosen = [choose(cells[d, r]) for r in range(4)]
-        names = ", ".join(cell(c[0]) for c in chosen)
-        print(
-            f"    ({d}, ({names})),  # {' '.join(f'{c[1]:.2f}' for c in chosen)}; worst {max(c[2] for c in chosen):.2f}"
-        )
-    print(")")
+    spilling = spills_of(options.spills)
+    print(module(options.reports, options.trial, spilling, options.sm, options.l2_mib * 2**20), end="")
 
 
 def cell(found: Structure) -> str:
@@ -127,8 +157,10 @@ def cell(found: Structure) -> str:
 
 HEADER = '''"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py; do not edit.
 
-(d up to, (few, at most one row per SM, more, many rows)); a cell is (kernel, rows or blocks per row, warps) and for
-the loop kernel its chunk and register cap. Behind each line: the cells' µs over the best structure measured there, both ops.
+(d up to, (few, at most one row per SM, more, many rows, x larger than the L2)); a cell is (kernel, rows or blocks per row, warps)
+and for the loop kernel its chunk and register cap. Behind each line: the µs of the first four over the best structure measured
+there, both ops. The last is chosen from a trial at 4096 to 65536 elements, with the cache hints and the exchange of rmsnorm_config;
+it repeats the fourth at every other width, and below 4096 it is not used.
 """
 # fmt: off
 
@@ -136,7 +168,7 @@ from __future__ import annotations
 
 Cell = tuple[str, int, int] | tuple[str, int, int, int, int]
 
-H200: tuple[tuple[int, tuple[Cell, Cell, Cell, Cell]], ...] = ('''
+H200: tuple[tuple[int, tuple[Cell, Cell, Cell, Cell, Cell]], ...] = ('''
 
 if __name__ == "__main__":
     main()

@@ -72,6 +72,19 @@ class Launch:
         """Programs for m rows, clusters counted as one (the launcher multiplies by `ctas`)."""
         return -(-m // self.rows)
 
+    def words(self) -> str:
+        """For people: how a row is laid over threads and blocks, how blocks exchange their sums, the cache hints."""
+        parts = [self.kernel]
+        if self.kernel == "row":
+            parts.append(f"{self.rows} x {self.block}")
+        elif self.kernel == "loop":
+            parts.append(f"chunks of {self.block}")
+        parts += [f"{self.ctas} blocks per row"] * (self.kernel != "row") + [f"{self.warps} warps"]
+        if self.ctas > 1:
+            parts.append(f"sums exchanged by {'remote stores' if self.remote else 'cluster barriers'}")
+        hints = zip(("x", "weight", "outputs"), POLICIES[self.policy], strict=True)
+        return ", ".join([*parts, *(f"{what} {hint.replace('_', '-')}" for what, hint in hints if hint)])
+
 
 # (x and residual, weight, outputs): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB; evict-last gains 3 to 4 %
 # of the fused add and up to 4 % of the plain norm where x is larger than the L2, and gains a plain copy 1 %. The loop kernel takes x

@@ -76,12 +76,8 @@ def explain(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> str:
     if x.numel() == 0:
         return "nothing to launch: no elements"
     variant, grid = planning.describe(x, residual, weight)
-    launch = variant.launch
-    shape = {"row": f"{launch.rows} x {launch.block}", "loop": f"chunks of {launch.block}"}.get(
-        launch.kernel, f"{launch.ctas} blocks per row"
-    )
     access = "16-byte" if variant.vector else "element"
-    return f"kernel: {launch.kernel}, {shape}, {launch.warps} warps, grid {grid}, {access} accesses, {launch.basis}"
+    return f"kernel: {variant.launch.words()}, grid {grid}, {access} accesses, {variant.launch.basis}"
 
 
 def _key_of_one(op: str, x: Tensor, weight: Tensor | None, *flags: Any) -> Any:

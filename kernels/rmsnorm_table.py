@@ -1,9 +1,9 @@
-"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py, but for the last column.
+"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py; do not edit.
 
 (d up to, (few, at most one row per SM, more, many rows, x larger than the L2)); a cell is (kernel, rows or blocks per row, warps)
 and for the loop kernel its chunk and register cap. Behind each line: the µs of the first four over the best structure measured
-there, both ops. The last column is what benchmarks/rmsnorm_trial.py found at 4096 to 131072 elements, with the cache hints and the
-exchange of rmsnorm_config; below 4096 it is not used.
+there, both ops. The last is chosen from a trial at 4096 to 65536 elements, with the cache hints and the exchange of rmsnorm_config;
+it repeats the fourth at every other width, and below 4096 it is not used.
 """
 # fmt: off
 

@@ -1,0 +1,66 @@
+"""The launch table: its generator gives it back from the committed reports, and a launch is named in words."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from robot_perf.kernels.rmsnorm_config import KEEP, PASS, DeviceFacts, choose
+
+ROOT = Path(__file__).resolve().parents[2]
+REPORTS = ROOT / "reports" / "nvidia-h200"
+TUNE, TRIAL = REPORTS / "rmsnorm_tune.json", REPORTS / "rmsnorm_trial.json"
+TABLE = ROOT / "kernels" / "rmsnorm_table.py"
+SM, L2 = 132, 60 * 2**20
+H200 = DeviceFacts(90, SM, L2)
+
+
+@pytest.fixture(scope="module")
+def generator():
+    spec = importlib.util.spec_from_file_location("rmsnorm_table", ROOT / "benchmarks" / "rmsnorm_table.py")
+    found = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def test_the_generator_gives_the_table_back(generator):
+    assert generator.module([TUNE], TRIAL, set(), SM, L2) == TABLE.read_text(encoding="utf-8")
+
+
+def test_without_a_trial_the_last_column_repeats_the_fourth(generator):
+    cells = {}
+    exec(generator.module([TUNE], None, set(), SM, L2), cells)
+    assert all(column[generator.LARGE] == column[generator.MANY] for _, column in cells["H200"])
+
+
+def test_only_launches_in_the_last_columns_form_are_its_candidates(generator):
+    found = generator.gather([TRIAL], set(), large=True)
+    assert found  # the guards were timed with other hints: none of theirs
+    assert {(65536, 2048), (8192, 16384)} <= set(found)
+    assert all(2 * m * d >= L2 for d, m in found)
+    assert (131072, 1024) not in found
+    assert not generator.large_form({"policy": PASS, "ctas": 8, "remote": False})
+    assert not generator.large_form({"policy": KEEP, "ctas": 1, "remote": False})
+    assert generator.large_form({"policy": PASS, "ctas": 1, "remote": False})
+
+
+@pytest.mark.parametrize(
+    ("m", "d", "words"),
+    [
+        (2048, 65536, "split, 8 blocks per row, 8 warps, sums exchanged by remote stores, x evict-last, weight evict-last, outputs evict-first"),
+        (1, 65536, "split, 8 blocks per row, 8 warps, sums exchanged by cluster barriers"),
+        (1, 4096, "split, 1 blocks per row, 8 warps"),
+        (16384, 8192, "row, 1 x 8192, 8 warps, x evict-last, weight evict-last, outputs evict-first"),
+        (132, 131072, "loop, chunks of 4096, 8 blocks per row, 16 warps, sums exchanged by cluster barriers, x evict-last, weight evict-last"),
+    ],
+)  # fmt: skip
+def test_a_launch_in_words(m, d, words):
+    assert choose(m, d, 2, H200).words() == words
+
+
+def test_large_rows_are_sent_by_remote_stores_on_the_h200_alone():
+    assert choose(2048, 65536, 2, H200).remote
+    assert not choose(2048, 65536, 2, DeviceFacts(100, SM, L2)).remote
+    assert not choose(300, 65536, 2, H200).remote  # below the L2: the exchange that was timed there
