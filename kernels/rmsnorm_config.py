@@ -86,7 +86,7 @@ class Launch:
         return ", ".join([*parts, *(f"{what} {hint.replace('_', '-')}" for what, hint in hints if hint)])
 
 
-# (x and residual, weight, outputs): cache hints. On the H200 reading x evict-first costs 4 % at 512 MB; evict-last gains 3 to 4 %
+# (x and residual, weight, outputs): cache hints. On the H200 reading x evict-first costs 5 % at 512 MB; evict-last gains 3 to 4 %
 # of the fused add and up to 4 % of the plain norm where x is larger than the L2, and gains a plain copy 1 %. The loop kernel takes x
 # evict-last as "keep the row between the passes, and no longer", at any size.
 POLICIES: tuple[tuple[str, str, str], ...] = (

@@ -31,7 +31,7 @@ def rmsnorm(
     provider: Annotated[list[str] | None, typer.Option(help="Only this provider beside ours; repeatable.", show_default="all that are installed")] = None,
     rounds: Annotated[int, typer.Option(min=1, help="Interleaved turns per point, in a rotating order.")] = 3,
     replays: Annotated[int, typer.Option(min=1, help="Graph replays per turn.")] = 5,
-    ahead: Annotated[int, typer.Option(min=0, help="Extra processes that compile everything first; 0 compiles at each point.")] = 0,
+    ahead: Annotated[int, typer.Option(min=0, help="Extra processes that compile sixteen points ahead at a time; 0 compiles at each point.")] = 0,
     budget_s: Annotated[float | None, typer.Option(min=1, help="Start no further point after this many seconds.", show_default="none")] = None,
     spec_gb_s: Annotated[float | None, typer.Option(min=1, help="The memory's bandwidth, GB/s.", show_default="the device table's")] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on from this report, or the NAME.partial.json of a bench that was stopped.", show_default=False)] = None,
