@@ -3,6 +3,9 @@
 A batch is the text up to the last `}, {"key":` of the buffer, given to the standard library's C parser at once. A boundary
 that lies inside a string or a nested array makes that parse fail; then the events are decoded one by one, exactly.
 
+A reader can name a key whose digits it needs all of. Batches in which each event holds it once go through pydantic's parser: 60 % of the
+time, but a number with a fraction becomes a double. The key's own digits are then taken from the text and checked against the doubles.
+
 A reader can name events that it doesn't want by a pattern: they are cut out of the text before it is parsed. That is safe because
 `{"ph": "` can't stand inside a string of valid JSON (its first quote would end the string), and because the pattern covers all of an event.
 """
@@ -14,6 +17,8 @@ import json
 import re
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NoReturn
+
+from pydantic_core import from_json
 
 from robot_perf.errors import ProfileError
 
@@ -45,15 +50,26 @@ class EventStream:
 
     `unwanted` matches a whole event from the value of its `"ph"` (without the quote before it) to before its last brace; it has to match
     valid JSON only. `skipped` counts the events that were not parsed because of it.
+
+    Numbers with a fraction are text. With `exact`, the name of a key, those of other keys may be doubles.
     """
 
     def __init__(
-        self, stream: BinaryIO, source: str, wanted: frozenset[str], unwanted: re.Pattern[str] | None = None
+        self,
+        stream: BinaryIO,
+        source: str,
+        wanted: frozenset[str],
+        unwanted: re.Pattern[str] | None = None,
+        exact: str | None = None,
     ) -> None:
         self.header: dict[str, Any] = {}
         self.has_events = False
         self.skipped = 0
         self._unwanted, self._scan_in = unwanted, 0
+        self._exact = exact
+        self._digits = (
+            None if exact is None else re.compile(rf'"{exact}"\s*:\s*([0-9]+(?:\.[0-9]+)?)(?=\s*[,}}])').findall
+        )
         self._stream, self._source, self._wanted = stream, source, wanted
         self._text, self._at = "", 0
         self._consumed_bytes = 0
@@ -174,12 +190,38 @@ class EventStream:
             return None
         text, skipped = self._without_unwanted(self._text[self._at : last.start()])
         try:
-            events: list[Any] = _DECODER.decode("[" + text + "}]")
+            events = self._parsed("[" + text + "}]")
         except (ValueError, RecursionError):
             self._one_by_one_until = self._dropped + last.end()
             return None
         self._at = last.end()
         self.skipped += skipped
+        return events
+
+    def _parsed(self, text: str) -> list[Any]:
+        """The events of an array. Raises ValueError or RecursionError."""
+        if self._digits is not None:
+            try:
+                return self._parsed_fast(text)
+            except (
+                ValueError,
+                TypeError,
+                KeyError,
+            ):  # the exact parser decides: it reads more, or it says where the fault is
+                pass
+        events: list[Any] = _DECODER.decode(text)
+        return events
+
+    def _parsed_fast(self, text: str) -> list[Any]:
+        assert self._digits is not None
+        key = self._exact
+        events: list[Any] = from_json(text, allow_inf_nan=False, cache_strings="keys")
+        for event, digits in zip(events, self._digits(text), strict=True):
+            value = event[key]
+            if type(value) is float:
+                if float(digits) != value:
+                    raise ValueError("these digits are another event's")
+                event[key] = digits
         return events
 
     def _last_boundary(self) -> re.Match[str] | None:

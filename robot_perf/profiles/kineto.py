@@ -21,7 +21,7 @@ _TOP_LEVEL = frozenset({"deviceProperties", "schemaVersion"})
 
 def read(stream: BinaryIO, source: str) -> Profile:
     """The Profile of a trace. Raises ProfileError with the byte offset where the JSON is broken."""
-    events = EventStream(stream, source, _TOP_LEVEL, SHORT_RANGE)
+    events = EventStream(stream, source, _TOP_LEVEL, SHORT_RANGE, "ts")
     rows = TraceRows(source)
     with _collector_paused():
         for batch in events:

@@ -18,8 +18,9 @@ import numpy as np
 from robot_perf.errors import ProfileError
 from robot_perf.profiles.build import Names, check_rows, integer
 from robot_perf.profiles.kineto_facts import copy_facts, overhead_kind
+from robot_perf.profiles.kineto_times import PS, picoseconds, picoseconds_since
 from robot_perf.profiles.model import ANNOTATION, CPU_OP, KERNEL, MEMCPY, MEMSET, NULL, PYTHON, Column
-from robot_perf.profiles.names import api_kind, base_api_name, clean
+from robot_perf.profiles.names import api_kind, base_api_name
 
 _DEVICE, _API, _RANGE, _OVERHEAD = range(4)
 # category -> (table, kind). Anything else is not read: cuda_sync, cuda_event, gpu_user_annotation, Trace, flows, counters (rule K4).
@@ -39,12 +40,7 @@ _COLUMNS = (
 )  # fmt: skip
 _MALFORMED = (AttributeError, TypeError, KeyError, ValueError, IndexError, OverflowError, InvalidOperation)
 _NO_SHAPE = (NULL, NULL, NULL)
-_PS = 1_000_000  # inside, a time is picoseconds from the first event's whole microsecond: exact for six decimals
 MIN_RANGE_US = 10  # CPU ops and Python frames under 10 us can't name a host stage and are not kept
-_PS_DIGITS = 6
-_POWERS = 10 ** np.arange(_PS_DIGITS + 1)
-_EXACT = 1 << 62  # beyond, scaling could leave 64 bits: Python's integers decide
-_PLAIN = re.compile(r"[0-9. ]+")
 # A range under 10 us in Kineto's own layout, from the value of "ph" on: most events of a trace with Python frames. All of it is matched, so
 # that what is cut out is JSON; one with shapes or other text among its arguments is parsed like any event.
 SHORT_RANGE = re.compile(
@@ -140,7 +136,10 @@ class TraceRows:
     def _refuse(self, batch: list[Any], event: Any, error: Exception) -> NoReturn:
         raise ProfileError(
             f"{self.source}: event {self.total + self.unread + batch.index(event) + 1:,} is not a trace event",
-            why=f"{type(error).__name__}: {clean(error)[:120]}",
+            # never the error's own text: it may quote what the file holds
+            why=f"It has no {error}."
+            if isinstance(error, KeyError)
+            else f"A field of it is no such thing as Kineto writes ({type(error).__name__}).",
             do="Export the trace again.",
         ) from None
 
@@ -209,7 +208,7 @@ class TraceRows:
         if self.base_us is None:
             self.base_us = int(Decimal(start))
         self.fractions = self.fractions or type(start) is str
-        return picoseconds(start) - self.base_us * _PS, length
+        return picoseconds(start) - self.base_us * PS, length
 
     def _device_row(self, event: dict[str, Any], kind: int) -> Sequence[Any] | None:
         interval = self._interval(event)
@@ -243,7 +242,7 @@ class TraceRows:
 
     def _range_row(self, event: dict[str, Any], kind: int) -> Sequence[Any] | None:
         interval = self._interval(event)
-        if interval is None or (kind != ANNOTATION and interval[1] < MIN_RANGE_US * _PS):
+        if interval is None or (kind != ANNOTATION and interval[1] < MIN_RANGE_US * PS):
             return None
         return kind, self.names(event.get("name", "")), *interval, event.get("pid"), event.get("tid")
 
@@ -251,39 +250,3 @@ class TraceRows:
         interval = self._interval(event)
         name = event.get("name", "")
         return interval and (overhead_kind(str(name)), self.names(name), *interval, event.get("pid"), event.get("tid"))
-
-
-def picoseconds_since(values: Sequence[Any], base_us: int) -> Column:
-    """Exact int64 picoseconds since `base_us` of microseconds as written: all integers, or all text with one to six decimals.
-
-    Raises ValueError, TypeError or OverflowError where they are anything else, or too large for 64 bits.
-    """
-    if type(values[0]) is int:
-        scaled, decimals = np.array(values, np.int64), np.zeros(1, np.int64)
-    else:
-        joined = " ".join(values)
-        if not _PLAIN.fullmatch(joined):
-            raise ValueError("not plain decimal numbers")
-        raw = np.frombuffer((joined + " ").encode("ascii"), np.uint8)
-        ends, points = np.flatnonzero(raw == ord(" ")), np.flatnonzero(raw == ord("."))
-        scaled = np.fromstring(joined.replace(".", ""), np.int64, sep=" ")
-        if not len(scaled) == len(points) == len(ends) or bool((points[1:] < ends[:-1]).any()):
-            raise ValueError("not one number with a fraction each")
-        decimals = ends - points - 1
-        if int(decimals.min()) < 1 or int(decimals.max()) > _PS_DIGITS:
-            raise ValueError("no fraction, or a longer one")
-    if int(abs(scaled).max()) > _EXACT or base_us * 10 ** int(decimals.max()) > _EXACT:
-        raise OverflowError("too many digits")
-    since = scaled - base_us * _POWERS[decimals]
-    if int(abs(since).max()) * 10 ** (_PS_DIGITS - int(decimals.min())) > _EXACT:
-        raise OverflowError("too far from the first event")
-    return since * _POWERS[_PS_DIGITS - decimals]
-
-
-def picoseconds(value: Any) -> int:
-    """Exact picoseconds of microseconds as written: an integer, or text with a fraction. Three decimals are what Kineto writes."""
-    if type(value) is int:
-        return value * _PS
-    if value[-4:-3] == "." and value[-3:].isdigit():
-        return int(value[:-4] + value[-3:]) * 1000
-    return int(Decimal(value) * _PS)

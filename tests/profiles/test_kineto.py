@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles import jsonstream, kineto, kineto_rows, load
+from robot_perf.profiles import jsonstream, kineto, kineto_times, load
 from robot_perf.profiles.jsonstream import EventStream
 from robot_perf.profiles.model import NULL, Profile
 
@@ -78,7 +78,7 @@ def test_any_array_of_objects_streams_as_json_reads_it(events: list[dict[str, An
 def test_times_are_exact_whatever_their_size(whole: int, fraction: int, digits: int) -> None:
     text = f"{whole}.{fraction:06d}"[: len(str(whole)) + 1 + digits] if digits else str(whole)
     value: Any = text if digits else whole
-    assert kineto_rows.picoseconds(value) == int(Decimal(text) * 1_000_000)
+    assert kineto_times.picoseconds(value) == int(Decimal(text) * 1_000_000)
 
 
 def test_absolute_epoch_microseconds_keep_their_nanoseconds() -> None:
@@ -221,6 +221,16 @@ def test_broken_json_ends_in_one_message(name: str) -> None:
     with pytest.raises(ProfileError) as caught:
         read(BROKEN[name])
     assert "t.json" in str(caught.value) and len(str(caught.value)) < 1200
+
+
+@pytest.mark.parametrize("field", ["ts", "dur", "cat", "args", "grid"])
+def test_a_refusal_quotes_nothing_of_the_file(field: str) -> None:
+    for secret in ("planted-7f3a", "planted-7f3a.123", ["planted-7f3a"], {"planted-7f3a": 1}):
+        bad = event(args={"grid": secret}) if field == "grid" else event(**{field: secret})
+        try:
+            read([event(), bad])
+        except ProfileError as error:
+            assert "planted" not in str(error)
 
 
 def test_the_byte_offset_of_a_fault_is_named() -> None:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from robot_perf.errors import ProfileError
 from robot_perf.profiles import jsonstream, kineto
 from robot_perf.profiles.jsonstream import EventStream
-from robot_perf.profiles.kineto_rows import SHORT_RANGE, TraceRows, picoseconds, picoseconds_since
+from robot_perf.profiles.kineto_rows import SHORT_RANGE, TraceRows
+from robot_perf.profiles.kineto_times import picoseconds, picoseconds_since
 from robot_perf.profiles.model import Profile, rows
 
 BASE = 4_871_234_567_000
@@ -69,8 +70,9 @@ EVENTS = st.fixed_dictionaries(
 
 
 def read_by_rows(text: str, monkeypatch: pytest.MonkeyPatch) -> Profile:
-    """The Profile by the way that handles one event at a time, with no event cut out."""
+    """The Profile by the way that handles one event at a time, with no event cut out and no double made."""
     with monkeypatch.context() as patched:
+        patched.setattr(jsonstream, "from_json", lambda *_, **__: (_ for _ in ()).throw(ValueError()))
         patched.setattr(kineto, "SHORT_RANGE", None)
         patched.setattr(TraceRows, "_intervals", lambda *_: (_ for _ in ()).throw(ValueError()))
         return kineto.read(io.BytesIO(text.encode()), "t.json")
@@ -88,6 +90,50 @@ def test_a_batch_at_once_is_its_rows_one_by_one(events: list[dict[str, Any]], in
         assert tables(kineto.read(io.BytesIO(text.encode()), "t.json")) == want
     finally:
         jsonstream.CHUNK_BYTES = before
+
+
+@pytest.mark.parametrize(
+    ("event", "fast"),
+    [
+        ('{"ts": 4871234567000.125, "dur": 1.5}', True), ('{"ts": 7, "dur": 2}', True), ('{"dur": 1.5, "ts" : 8.000}', True),
+        ('{"ts": 1.5e3}', False), ('{"ts": -1.5}', False), ('{"a": 1}', False), ('{"ts": 2.5, "args": {"ts": 3.5}}', False), ('{"ts": 2.5, "ts": 3.5}', False),
+        ('{"ts": 2.5, "name": "a\tb"}', False), ('{"ts": 2.5, "name": "\\ud800"}', False), ("5", False), ('{"args": {"ts": 9.5}, "ts": -9.5}', False),
+    ],
+)  # fmt: skip
+def test_digits_of_a_key_are_kept_whichever_parser_reads(
+    monkeypatch: pytest.MonkeyPatch, event: str, fast: bool
+) -> None:
+    """Every event's own digits, also where the faster parser can't tell which they are."""
+    text = "[" + ", ".join([event, '{"ts": 4871234567000.001}', event, '{"ts": 0.0}', '{"ts": 1.0}']) + "]"
+    finished: list[bool] = []
+    whole = EventStream._parsed_fast
+
+    def watched(self: EventStream, text: str) -> list[Any]:
+        finished.append(False)
+        found = whole(self, text)
+        finished[-1] = True
+        return found
+
+    monkeypatch.setattr(EventStream, "_parsed_fast", watched)
+    stream = EventStream(io.BytesIO(text.encode()), "t", frozenset(), None, "ts")
+    want = json.JSONDecoder(parse_float=str, strict=False).decode(text)
+    got = [e for batch in stream for e in batch]
+    assert [e.get("ts") if isinstance(e, dict) else e for e in got] == [
+        e.get("ts") if isinstance(e, dict) else e for e in want
+    ]
+    assert (True in finished) == fast
+
+
+@given(st.integers(0, 10**9 - 1), st.text("0123456789", min_size=1, max_size=6))
+def test_lengths_that_became_doubles_are_exact(whole: int, fraction: str) -> None:
+    text = f"{whole}.{fraction}"
+    exact = int(Decimal(text) * 1_000_000)
+    assert picoseconds_since((float(text), 1), 0).tolist() == [exact, 1_000_000]
+    assert picoseconds(float(text)) == exact
+    with pytest.raises(OverflowError):
+        picoseconds_since((float(text), 1e9), 0)
+    with pytest.raises(TypeError):
+        picoseconds_since((float(text),), 5)
 
 
 @given(
@@ -125,7 +171,11 @@ def short(name: str = "aten::add", dur: str = "1.250", category: str = "cpu_op",
 
 def as_kineto(text: str) -> str:
     """The line breaks of torch's own exporter."""
-    return text.replace(', "ts"', ',\n    "ts"').replace(', "args": {', ',\n    "args": {\n      ').replace("}}", "\n    }\n  }")
+    return (
+        text.replace(', "ts"', ',\n    "ts"')
+        .replace(', "args": {', ',\n    "args": {\n      ')
+        .replace("}}", "\n    }\n  }")
+    )
 
 
 @pytest.mark.parametrize("layout", [dumps, lambda e: dumps(e, separators=(",", ":")), lambda e: as_kineto(dumps(e))])
