@@ -4,7 +4,7 @@
 
 RATES.csv holds one published rate per row: row_id, device, device_class, model, weight_bits, engine, batch, rate, unit,
 accepted_per_step, min_stream_gb, bandwidth_gbs, flag, source_url, params_b, active_params_b. The verdicts are
-`robot_perf.analyze.ceiling_check`'s. Nothing in the page is measured by this project.
+`robot_perf.analyze.ceiling.check`'s. Nothing in the page is measured by this project.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from robot_perf.analyze.ceiling_check import RateVerdict, judge_rate
+from robot_perf.analyze.ceiling.check import RateVerdict, judge_rate
 
 CLASSES = {"jetson": "Jetson", "desktop": "desktop", "datacenter": "data centre", "apple": "Apple"}
 

@@ -21,8 +21,8 @@ from typing import Any
 
 from robot_perf import __version__
 from robot_perf.tasks.deadline import DeadlineRequest
-from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file
-from robot_perf.tasks.profile import NcuRequest, ncu, profile_torch, run_lines
+from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file
+from robot_perf.tasks.profiling.profile import NcuRequest, ncu, profile_torch, run_lines
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def counted(case: Case, out: Path) -> Path | None:
 
 def judge(case: Case, out: Path, counters: Path | None) -> dict[str, Any]:
     """Diagnoses the trace alone and with counters, and writes both reports."""
-    from robot_perf.render.diagnose import diagnose_document, diagnose_markdown
+    from robot_perf.render.diagnose.text import diagnose_document, diagnose_markdown
 
     path = out / f"{case.factory}.json.gz"
     alone = diagnose_file(DiagnoseRequest(path, on="H200 SXM", rate_hz=case.rate))

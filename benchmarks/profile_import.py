@@ -25,7 +25,7 @@ from pathlib import Path
 OURS = """
 import json, sys, time
 from pathlib import Path
-import robot_perf.profiles.kineto
+import robot_perf.profiles.kineto.importer
 from robot_perf.profiles import load
 begin, used = time.perf_counter(), time.process_time()
 profile = load(Path(sys.argv[1]))

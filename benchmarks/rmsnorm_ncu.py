@@ -23,7 +23,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robot_perf.measure.kernel_bench_points import Point, bytes_touched
+from robot_perf.measure.kernel_bench.points import Point, bytes_touched
 
 CASES = (
     Point("rms_norm", 32768, 4096), Point("add_rms_norm", 32768, 4096), Point("rms_norm", 8192, 16384),
@@ -115,8 +115,8 @@ def device_facts(spec_gb_s: float) -> dict[str, Any]:
     """SM count, clock, L2 and the bandwidth of a 1 GiB copy, read from the device."""
     import torch
 
-    from robot_perf.measure.kernel_bench_timing import capture, replay_us
-    from robot_perf.measure.nvml import open_meter
+    from robot_perf.measure.kernel_bench.timing import capture, replay_us
+    from robot_perf.measure.watch.nvml import open_meter
 
     found = torch.cuda.get_device_properties(0)
     x = torch.ones(2**28, dtype=torch.float16, device="cuda")
@@ -208,7 +208,7 @@ def profile(folder: Path, ncu: str, limit_s: float) -> Path:
 def read(path: Path) -> list[dict[str, Any]]:
     """One entry per case from the CSV, in order: our kernel's figures, and how many kernels a call ran in all."""
     from robot_perf.profiles.model import rows
-    from robot_perf.profiles.ncu_csv import read as read_csv
+    from robot_perf.profiles.ncu.importer import read as read_csv
 
     wanted = ("dur_ns", "dram_read_bytes", "dram_write_bytes", "dram_pct", "sm_pct", "registers", "l2_hit_pct")
     kernels = read_csv(path.read_text(encoding="utf-8"), path.name).kernels

@@ -103,7 +103,7 @@ class Peer:
     """A peer of the bench in its own process, timed in turn with the candidates."""
 
     def __init__(self, name: str) -> None:
-        from robot_perf.measure.kernel_bench_process import WorkerProcess
+        from robot_perf.measure.kernel_bench.process import WorkerProcess
 
         self.name = name
         self.process = WorkerProcess(name, dict(os.environ))

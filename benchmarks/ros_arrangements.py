@@ -225,7 +225,7 @@ def described(
     import numpy as np
 
     from robot_perf import __version__
-    from robot_perf.measure.fingerprint import fingerprint
+    from robot_perf.measure.machine.fingerprint import fingerprint
     from robot_perf.nodes import ros
 
     arrangements: dict[str, Any] = {}

@@ -35,8 +35,8 @@ from robot_perf.analyze.utilisation.model import Evidence, Inside, Load
 from robot_perf.analyze.utilisation.numbers import cost_of_sampling, host_time, neighbours, readings
 from robot_perf.analyze.utilisation.of_run import busy_of, inside_of
 from robot_perf.errors import RobotPerfError
-from robot_perf.measure.use_sampler import UseSampler
-from robot_perf.render.diagnose import plain
+from robot_perf.measure.watch.use_sampler import UseSampler
+from robot_perf.render.diagnose.text import plain
 
 LITTLE_TOLERANCE = 0.10
 LOW, NEAR = 0.25, 0.85  # of the saturated rate
@@ -149,7 +149,7 @@ def traced(server: Server) -> tuple[Any, str]:
     """The diagnosis of a short pass under torch's profiler, the load going on; None and why."""
     from torch.profiler import ProfilerActivity, profile, record_function
 
-    from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file
+    from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file
 
     activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
 

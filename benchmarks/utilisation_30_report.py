@@ -7,7 +7,7 @@ from typing import Any
 
 from utilisation_30_server import Server
 
-from robot_perf.analyze.launch import busy_fraction
+from robot_perf.analyze.ceiling.launch import busy_fraction
 from robot_perf.analyze.utilisation.numbers import cost_of_sampling, readings
 
 CPU_MS = 28.0  # of planted host work a step

@@ -23,7 +23,7 @@ from robot_perf.nodes import reporting, ros
 from robot_perf.nodes.endpoints import subscription_events
 from robot_perf.nodes.ros import Node
 from robot_perf.nodes.serving import serve
-from robot_perf.tasks import monitoring  # here, not when asked: an import of a second would stand between arrivals
+from robot_perf.tasks.node import monitoring  # here, not when asked: an import of a second would stand between arrivals
 
 TABLE = MONITOR_PARAMETERS
 

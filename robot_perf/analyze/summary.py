@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from robot_perf.analyze.attribute import outliers
-from robot_perf.analyze.coldstart import cold_start
-from robot_perf.analyze.dependence import dependence, labels
+from robot_perf.analyze.explain.attribute import outliers
+from robot_perf.analyze.explain.coldstart import cold_start
+from robot_perf.analyze.explain.dependence import dependence, labels
 from robot_perf.analyze.metrics import OVERLOAD, distributions, offered_load, release_jitter, stages
 from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.types import Observation, QueueStats, Summary, WindowMisses

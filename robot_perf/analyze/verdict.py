@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from robot_perf.analyze.attribute import worst_cause
 from robot_perf.analyze.checks import limit_checks
+from robot_perf.analyze.explain.attribute import worst_cause
 from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.types import Check, Verdict
 from robot_perf.analyze.validity import invalid_reasons

@@ -13,10 +13,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from robot_perf.backends import cpu_options, eager
-from robot_perf.backends.compile_events import CompileEvents
+from robot_perf.backends import eager
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Runner
+from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.torch_policy.compile_events import CompileEvents
 from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
 from robot_perf.specs import PolicySpec
 

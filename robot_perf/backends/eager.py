@@ -11,11 +11,12 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robot_perf.backends import cpu_options, torch_load
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Runner
-from robot_perf.backends.text import first_line
-from robot_perf.backends.torch_runner import TorchRunner
+from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.text import first_line
+from robot_perf.backends.torch_policy import load as torch_load
+from robot_perf.backends.torch_policy.runner import TorchRunner
 from robot_perf.errors import UsageError
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.specs import PolicySpec

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.backends import cpu_options
-from robot_perf.backends.child import in_child
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Array, Arrays, Runner
-from robot_perf.backends.text import first_line
+from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.child import in_child
+from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.policies.observations import initial_state, random_array

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.backends import cpu_options
 from robot_perf.backends.protocol import Arrays, Runner, empty_outputs
+from robot_perf.backends.shared import cpu_options
 from robot_perf.policies.builtin import NETWORKS, NUMPY_NETWORKS
 from robot_perf.policies.observations import initial_state
 from robot_perf.specs import PolicySpec
@@ -34,7 +34,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     """A runner for a built-in or a factory. Raises PolicyError when the factory fails."""
     cpu_options.check(options, "python", ())
     if policy.kind == "factory":
-        from robot_perf.backends.factory import load_numpy
+        from robot_perf.backends.shared.factory import load_numpy
 
         return load_numpy(policy, options)
     if policy.builtin["name"] in NETWORKS:

@@ -56,7 +56,7 @@ def command(
         if folder is not None and (policy or (merge is not None and redraw is not None)):
             raise UsageError(f"{name} takes a folder and no POLICY", do=f"robot-perf bench {name} {folder}")
     if redraw is not None:
-        from robot_perf.tasks.bench import redrawn
+        from robot_perf.tasks.bench.run import redrawn
 
         _finish(redrawn(redraw), redraw, as_json=json)
     if merge is not None:
@@ -64,9 +64,9 @@ def command(
         return
     from robot_perf.backends import BACKENDS
     from robot_perf.cli.deadline import in_range, parse_device
-    from robot_perf.tasks.bench import bench, output_folder, prepare
-    from robot_perf.tasks.bench_machine import default_device
-    from robot_perf.tasks.bench_request import BenchRequest, parse_keep_warms, parse_rates, parse_targets
+    from robot_perf.tasks.bench.machine import default_device
+    from robot_perf.tasks.bench.request import BenchRequest, parse_keep_warms, parse_rates, parse_targets
+    from robot_perf.tasks.bench.run import bench, output_folder, prepare
 
     request = BenchRequest(
         policies=tuple(policy or ()),
@@ -107,7 +107,7 @@ def _finish(report: BenchReport, folder: Path, *, as_json: bool) -> NoReturn:
         emit_json(to_document(report) | {"folder": str(folder)})
     else:
         from robot_perf.cli.show import report_width, show
-        from robot_perf.render.bench import bench_text
+        from robot_perf.render.bench.text import bench_text
 
         show(bench_text(report, saved=f"{folder}: {', '.join(files)}", width=report_width()))
     sys.exit(int(_code(report)))
@@ -150,10 +150,10 @@ def _say(*, quiet: bool) -> Any:
 def _write(report: BenchReport, folder: Path) -> list[str]:
     """Markdown, pictures and the page beside `bench.json`; what an absent extra leaves out is said."""
     from robot_perf.errors import RobotPerfError
-    from robot_perf.render.bench_html import bench_html
-    from robot_perf.render.bench_markdown import bench_markdown
-    from robot_perf.render.bench_picture import bench_picture
-    from robot_perf.tasks.bench_machine import slug
+    from robot_perf.render.bench.html import bench_html
+    from robot_perf.render.bench.markdown import bench_markdown
+    from robot_perf.render.bench.picture import bench_picture
+    from robot_perf.tasks.bench.machine import slug
 
     files, pictures = ["bench.json"], {}
     if sys.stderr.isatty():
@@ -175,10 +175,10 @@ def _write(report: BenchReport, folder: Path) -> list[str]:
 
 
 def _merge(folder: Path, output: Path | None, *, as_json: bool, force: bool) -> None:
-    from robot_perf.analyze.bench_merge import merge
-    from robot_perf.render.bench_markdown import merged_markdown
+    from robot_perf.analyze.bench.merge import merge
+    from robot_perf.render.bench.markdown import merged_markdown
     from robot_perf.specs import to_json
-    from robot_perf.tasks.bench import find_reports
+    from robot_perf.tasks.bench.run import find_reports
 
     merged = merge(find_reports(folder))
     document = {"schema": "robot-perf/bench-merge-1", **to_json(merged)}
@@ -193,6 +193,6 @@ def _merge(folder: Path, output: Path | None, *, as_json: bool, force: bool) -> 
         emit_json(document)
     elif output is None or str(output) != "-":
         from robot_perf.cli.show import report_width, show
-        from robot_perf.render.bench import merged_text
+        from robot_perf.render.bench.text import merged_text
 
         show(merged_text(merged, width=report_width()))

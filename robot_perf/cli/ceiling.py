@@ -12,7 +12,7 @@ from robot_perf.errors import unknown
 from robot_perf.units import parse_bytes
 
 if TYPE_CHECKING:
-    from robot_perf.tasks.targets import TargetRequest
+    from robot_perf.tasks.ceiling.targets import TargetRequest
 
 MODEL = "The model"
 POLICY = "A policy's chunk"
@@ -68,7 +68,7 @@ def command(
     `robot-perf ceiling --params 8e9 --weight-bits 4 --rate 10 --on "Jetson AGX Orin 64GB"`
     """
     # fmt: on
-    from robot_perf.tasks.targets import TargetRequest
+    from robot_perf.tasks.ceiling.targets import TargetRequest
 
     target = TargetRequest(tuple(on or ()), power_mode, bandwidth_gb_s, tuple(peak or ()), l2_mib)
     if run is not None:
@@ -76,10 +76,10 @@ def command(
         return
     if unit not in ("tok/s", "ms", "Hz"):
         raise unknown("--unit", unit, ("tok/s", "ms", "Hz"))
-    from robot_perf.render.ceiling import ceiling_text
-    from robot_perf.tasks.ceiling import ceilings, document
-    from robot_perf.tasks.ceiling_model import ModelRequest
-    from robot_perf.tasks.ceiling_types import CeilingRequest
+    from robot_perf.render.hardware.ceiling import ceiling_text
+    from robot_perf.tasks.ceiling.answer import ceilings, document
+    from robot_perf.tasks.ceiling.model import ModelRequest
+    from robot_perf.tasks.ceiling.types import CeilingRequest
 
     answer = ceilings(
         CeilingRequest(
@@ -103,9 +103,9 @@ def command(
 
 
 def _show_run(run: Path, target: TargetRequest, probe: Path | None, compute: str | None, json: bool) -> None:
-    from robot_perf.render.ceiling import share_text
+    from robot_perf.render.hardware.ceiling import share_text
     from robot_perf.specs import to_json
-    from robot_perf.tasks.meets_ceiling import meet, meet_bench
+    from robot_perf.tasks.ceiling.meets import meet, meet_bench
 
     if run.suffix == ".json":
         shares = meet_bench(run, target, probe=probe, dtype=compute)

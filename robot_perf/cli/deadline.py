@@ -222,7 +222,7 @@ def _measure(
         run, path = run_deadline(prepared, watcher.look)
     verdict = judge(run)
     if junit is not None:
-        from robot_perf.render.junit import junit_xml
+        from robot_perf.render.ci.junit import junit_xml
 
         write_output(junit, junit_xml([(path.name, run)], inconclusive_is=inconclusive_is), force=request.force)
     if as_json:
@@ -243,7 +243,7 @@ def _measure(
 
 def tell_github(name: str, run: Run, inconclusive_is: str | None, *, to_stderr: bool) -> None:
     """Annotations on the log, and the report on the job's summary page where GitHub Actions offers one."""
-    from robot_perf.render.github import annotations
+    from robot_perf.render.ci.github import annotations
     from robot_perf.render.markdown import step_summary
 
     typer.echo(annotations([(name, run)], inconclusive_is=inconclusive_is), err=to_stderr)

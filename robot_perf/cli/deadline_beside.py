@@ -72,7 +72,7 @@ def _show(
     as_json: bool,
     force: bool,
 ) -> int:
-    from robot_perf.analyze.soak import soak_of
+    from robot_perf.analyze.explain.soak import soak_of
     from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
     from robot_perf.cli.show import report_width, show
@@ -81,7 +81,7 @@ def _show(
 
     files = [(path.name, run) for _, run, path in found]
     if junit is not None:
-        from robot_perf.render.junit import junit_xml
+        from robot_perf.render.ci.junit import junit_xml
 
         write_output(junit, junit_xml(files, inconclusive_is=inconclusive_is), force=force)
     verdicts = [judge(run) for _, run, _ in found]
@@ -103,7 +103,7 @@ def _show(
         for (label, _, _), verdict in zip(found, verdicts, strict=True):
             typer.echo(f"{verdict.status:<13}{label}: {verdict.reason}")
     if github:
-        from robot_perf.render.github import annotations
+        from robot_perf.render.ci.github import annotations
 
         typer.echo(annotations(files, inconclusive_is=inconclusive_is), err=as_json)
     worst = max(verdicts, key=lambda v: _WORST.index(v.status))
@@ -115,7 +115,7 @@ def _show(
 def _document(found: Sequence[Measured], key: str) -> dict[str, Any]:
     """One document: the first verdict in the usual place, all of them under `key`; the soak's minutes in the first."""
     from robot_perf.analyze.document import deadline_document
-    from robot_perf.analyze.soak import soak_of
+    from robot_perf.analyze.explain.soak import soak_of
     from robot_perf.specs import to_json
 
     documents = [deadline_document(run) | {"label": label, "run": str(path)} for label, run, path in found]

@@ -26,14 +26,14 @@ def list_command(
     json: Json = False,
 ) -> None:
     """Every device of the table with its bandwidth, dense peak and ridge point."""
-    from robot_perf.tasks.devices import SCHEMA, device_document, list_devices
+    from robot_perf.tasks.machine.devices import SCHEMA, device_document, list_devices
 
     rows = list_devices(device_class)
     if json:
         emit_json({"schema": SCHEMA, "devices": [device_document(d) for d in rows]})
         return
     from robot_perf.cli.show import table_width
-    from robot_perf.render.devices import list_text
+    from robot_perf.render.hardware.devices import list_text
 
     typer.echo(list_text(rows, width=table_width()))
 
@@ -43,14 +43,14 @@ def show_command(
     name: Annotated[str, typer.Argument(help="Exactly a name or alias; case apart.")], json: Json = False
 ) -> None:
     """One device in full: each number with its source, its power modes, and what is not used."""
-    from robot_perf.tasks.devices import device_document, show_device
+    from robot_perf.tasks.machine.devices import device_document, show_device
 
     device = show_device(name)
     if json:
         emit_json(device_document(device))
         return
     from robot_perf.cli.show import table_width
-    from robot_perf.render.devices import device_text
+    from robot_perf.render.hardware.devices import device_text
 
     typer.echo(device_text(device, width=table_width()))
 
@@ -58,13 +58,13 @@ def show_command(
 @app.command("detect")
 def detect_command(json: Json = False) -> None:
     """Which device of the table this machine is, with the evidence; several candidates where it does not suffice."""
-    from robot_perf.tasks.devices import detect_devices, detection_document
+    from robot_perf.tasks.machine.devices import detect_devices, detection_document
 
     found = detect_devices()
     if json:
         emit_json(detection_document(found))
         return
-    from robot_perf.render.devices import detection_text
+    from robot_perf.render.hardware.devices import detection_text
 
     typer.echo(detection_text(found))
 
@@ -91,8 +91,8 @@ def probe_command(
         if output.suffix not in (".json", ".md"):
             raise UsageError(f"{output}: unknown format", why="Known: .json, .md.")
         check_output(output, force=force)
-    from robot_perf.render.devices import probe_markdown, probe_text
-    from robot_perf.tasks.devices import probe_document, read_probe, run_probe, spec_of
+    from robot_perf.render.hardware.devices import probe_markdown, probe_text
+    from robot_perf.tasks.machine.devices import probe_document, read_probe, run_probe, spec_of
 
     report = read_probe(source) if source is not None else run_probe(device, seconds)
     if output is not None:

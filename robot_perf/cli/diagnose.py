@@ -11,7 +11,7 @@ from robot_perf.cli.options import Force, Json, check_output, emit_json, write_o
 from robot_perf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from robot_perf.tasks.diagnose import Diagnosed
+    from robot_perf.tasks.profiling.diagnose import Diagnosed
 
 
 # fmt: off
@@ -37,7 +37,7 @@ def command(
     # fmt: on
     """Exit codes: 0 when a rule found something or is clean, 3 when none can answer, 2 when the file can't be read."""
     from robot_perf.render.lines import clean
-    from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file, trace_of
+    from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file, trace_of
 
     for target in (output, trace):
         if target is not None and str(target) != "-":
@@ -55,12 +55,12 @@ def command(
     if output is not None:
         write_output(output, _report(done, output), force=force)
     if json:
-        from robot_perf.render.diagnose import diagnose_document
+        from robot_perf.render.diagnose.text import diagnose_document
 
         emit_json(diagnose_document(done.diagnosis, done.predictions))
     elif output is None or str(output) != "-":
         from robot_perf.cli.show import report_width, show
-        from robot_perf.render.diagnose import diagnose_text
+        from robot_perf.render.diagnose.text import diagnose_text
 
         show(diagnose_text(done.diagnosis, done.predictions, width=report_width()))
     if not json:
@@ -83,14 +83,14 @@ def _thresholds(items: list[str] | None) -> dict[str, float]:
 
 
 def _report(done: Diagnosed, path: Path) -> str:
-    from robot_perf.render import diagnose as render
+    from robot_perf.render.diagnose import text as render
 
     if path.suffix == ".json":
         import json
 
         return json.dumps(render.diagnose_document(done.diagnosis, done.predictions), indent=1, allow_nan=False) + "\n"
     if path.suffix == ".html":
-        from robot_perf.render.prediction import prediction_chart
+        from robot_perf.render.diagnose.prediction import prediction_chart
 
         chart = prediction_chart(done.predictions) if done.predictions else ""
         return render.diagnose_html(done.diagnosis, done.predictions, chart=chart)

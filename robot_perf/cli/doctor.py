@@ -10,8 +10,8 @@ import typer
 from robot_perf.cli.options import Json, emit_json
 
 if TYPE_CHECKING:
-    from robot_perf.tasks.doctor import Examination
-    from robot_perf.tasks.doctor_floor import Floor
+    from robot_perf.tasks.machine.doctor import Examination
+    from robot_perf.tasks.machine.floor import Floor
 
 
 def command(
@@ -21,14 +21,14 @@ def command(
     json: Json = False,
 ) -> None:
     """Reads only. Commands are printed for you to run, never run. Exit code 0 whatever is found."""
-    from robot_perf.tasks.doctor import examine
+    from robot_perf.tasks.machine.doctor import examine
 
     examination = examine()
     if json:
         emit_json(_document(examination, _measure() if floor else ()))
         return
     from robot_perf.cli.show import report_width, show
-    from robot_perf.render.doctor import doctor_text, floor_text
+    from robot_perf.render.hardware.doctor import doctor_text, floor_text
 
     width = report_width()
     show(doctor_text(examination.facts, examination.findings, width=width))
@@ -38,7 +38,7 @@ def command(
 
 
 def _measure() -> tuple[Floor, ...]:
-    from robot_perf.tasks.doctor_floor import measure_floor
+    from robot_perf.tasks.machine.floor import measure_floor
 
     return measure_floor()
 

@@ -29,9 +29,9 @@ def overhead_command(
 
     `robot-perf launch overhead --per-layer 15 --layers 32 --gpu-ms 0.6`
     """
-    from robot_perf.analyze.launch import launch_cost
+    from robot_perf.analyze.ceiling.launch import launch_cost
     from robot_perf.errors import UsageError
-    from robot_perf.render.launch import overhead_text
+    from robot_perf.render.hardware.launch import overhead_text
     from robot_perf.specs import to_json
 
     if launches is None and (per_layer is None or layers is None):
@@ -54,8 +54,8 @@ def busy_command(
 
     `robot-perf launch busy --gpu-ms 12 --cpu-ms 28`
     """
-    from robot_perf.analyze.launch import busy_fraction
-    from robot_perf.render.launch import busy_text
+    from robot_perf.analyze.ceiling.launch import busy_fraction
+    from robot_perf.render.hardware.launch import busy_text
     from robot_perf.specs import to_json
 
     serial = busy_fraction(gpu_ms * 1e6, cpu_ms * 1e6)
@@ -77,8 +77,8 @@ def in_flight_command(
 
     `robot-perf launch in-flight --rate 1 --duration 10 --slots 64`
     """
-    from robot_perf.analyze.launch import in_flight
-    from robot_perf.render.launch import in_flight_text
+    from robot_perf.analyze.ceiling.launch import in_flight
+    from robot_perf.render.hardware.launch import in_flight_text
     from robot_perf.specs import to_json
 
     result = in_flight(rate, duration, slots)

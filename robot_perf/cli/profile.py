@@ -14,7 +14,7 @@ from robot_perf.cli.parsing import parse_pairs, parse_shapes, parse_values
 from robot_perf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from robot_perf.tasks.profile import Lines
+    from robot_perf.tasks.profiling.profile import Lines
 
 NCU = "With --ncu"
 
@@ -48,8 +48,8 @@ def command(
 ) -> None:
     # fmt: on
     """Profiled times are not deployment times: the trace tells causes, `deadline` tells latency."""
-    from robot_perf.tasks import profile as task
     from robot_perf.tasks.deadline import DeadlineRequest
+    from robot_perf.tasks.profiling import profile as task
 
     if rate is None:
         raise UsageError("--rate is required", why="Idle time between steps is slack only at the robot's own rate.", do="Add --rate HZ.")
@@ -82,7 +82,7 @@ def command(
 
 
 def _lines(lines: Lines, stem: str, *, run: bool, json: bool, force: bool) -> None:
-    from robot_perf.tasks.profile import check_first_launch, run_lines
+    from robot_perf.tasks.profiling.profile import check_first_launch, run_lines
 
     written = run_lines(lines, force=force) if run else []
     wrong = None
@@ -110,8 +110,8 @@ def _lines(lines: Lines, stem: str, *, run: bool, json: bool, force: bool) -> No
 def _summary(target: Path, rate: str, facts: dict[str, object], *, json: bool) -> None:
     """What the trace says, by the same diagnosis that `diagnose` makes of it."""
     from robot_perf.cli.show import report_width, show
-    from robot_perf.render.diagnose import diagnose_document, diagnose_text
-    from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file
+    from robot_perf.render.diagnose.text import diagnose_document, diagnose_text
+    from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file
 
     done = diagnose_file(DiagnoseRequest(target, rate_hz=rate))
     if json:

@@ -36,7 +36,7 @@ class Watcher:
     def __enter__(self) -> Watcher:
         if self._opening:
             from robot_perf.analyze.doctor import remarks
-            from robot_perf.tasks.doctor import examine
+            from robot_perf.tasks.machine.doctor import examine
 
             # Before the worker starts: reading the machine is no work to do beside a measurement.
             self._remarks = remarks(examine().findings)

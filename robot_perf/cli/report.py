@@ -139,7 +139,7 @@ def _markdown(runs: Runs, images: list[str]) -> str:
 
 
 def _junit(runs: Runs, _images: list[str]) -> str:
-    from robot_perf.render.junit import junit_xml
+    from robot_perf.render.ci.junit import junit_xml
 
     return junit_xml(runs)
 

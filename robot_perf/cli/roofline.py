@@ -12,7 +12,7 @@ from robot_perf.cli.parsing import parse_shapes
 from robot_perf.errors import UsageError
 
 if TYPE_CHECKING:
-    from robot_perf.tasks.roofline import RooflineAnswer
+    from robot_perf.tasks.ceiling.roofline import RooflineAnswer
 
 DEVICE = "The device"
 WORK = "The work"
@@ -47,8 +47,8 @@ def command(
     form = _form(output)
     if output is not None and str(output) != "-":
         check_output(output, force=force)
-    from robot_perf.tasks.roofline import RooflineRequest, document, place
-    from robot_perf.tasks.targets import TargetRequest
+    from robot_perf.tasks.ceiling.roofline import RooflineRequest, document, place
+    from robot_perf.tasks.ceiling.targets import TargetRequest
 
     answer = place(
         RooflineRequest(
@@ -85,7 +85,7 @@ def _form(output: Path | None) -> str:
 
 
 def _text(answer: RooflineAnswer) -> str:
-    from robot_perf.render import roofline
+    from robot_perf.render.hardware import roofline
 
     return roofline.text(
         answer.placement,
@@ -102,8 +102,8 @@ def _text(answer: RooflineAnswer) -> str:
 
 
 def _drawn(answer: RooflineAnswer, form: str) -> str | bytes:
-    from robot_perf.analyze.roofline import DTYPE_BYTES
-    from robot_perf.render import roofline
+    from robot_perf.analyze.ceiling.roofline import DTYPE_BYTES
+    from robot_perf.render.hardware import roofline
 
     if form == "html":
         return roofline.page(

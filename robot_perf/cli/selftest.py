@@ -16,7 +16,7 @@ def command(
 ) -> None:
     """Exit code 1 when a reading does not hold."""
     from robot_perf.specs import to_json
-    from robot_perf.tasks.selftest import Reading, selftest
+    from robot_perf.tasks.machine.selftest import Reading, selftest
 
     def show(reading: Reading) -> None:
         typer.echo(

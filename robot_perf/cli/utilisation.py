@@ -16,7 +16,7 @@ from robot_perf.units import parse_duration_ns
 
 if TYPE_CHECKING:
     from robot_perf.tasks.deadline import DeadlineRequest
-    from robot_perf.tasks.utilisation import Utilised
+    from robot_perf.tasks.profiling.utilisation import Utilised
 
 WATCH = "Without a policy: watch a GPU that something else uses"
 
@@ -49,7 +49,7 @@ def command(
     if policy is None:
         if seconds is None:
             raise UsageError("no POLICY was given", do="Name one with --rate HZ, or watch with --device cuda:0 --seconds S [--pid PID].")
-        from robot_perf.tasks.utilisation import watch
+        from robot_perf.tasks.profiling.utilisation import watch
 
         _show(watch(_gpu(parse_device(device)), seconds, pid=pid, every_s=every), as_json=json)
         return
@@ -79,7 +79,7 @@ def _gpu(device: str) -> str:
 def _measure(request: DeadlineRequest, every_s: float, trace_steps: int, *, as_json: bool) -> None:
     from robot_perf.cli.progress import Watcher
     from robot_perf.tasks.deadline import prepare
-    from robot_perf.tasks.utilisation import check_every, request_of, run_utilisation
+    from robot_perf.tasks.profiling.utilisation import check_every, request_of, run_utilisation
 
     check_every(every_s)
     prepared = prepare(request_of(request))
@@ -89,7 +89,7 @@ def _measure(request: DeadlineRequest, every_s: float, trace_steps: int, *, as_j
 
 
 def _show(done: Utilised, *, as_json: bool) -> None:
-    from robot_perf.render.utilisation import utilisation_document, utilisation_text
+    from robot_perf.render.diagnose.utilisation import utilisation_document, utilisation_text
 
     verdict: Any = None
     if done.run is not None:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
-from robot_perf.measure.drain import Drain
-from robot_perf.measure.flush import DiskCopy
 from robot_perf.measure.order import WorkOrder, write_order
-from robot_perf.measure.process import Ended, end, main_thread, signal_name, steal_ticks
+from robot_perf.measure.processes.drain import Drain
+from robot_perf.measure.processes.flush import DiskCopy
+from robot_perf.measure.processes.process import Ended, end, main_thread, signal_name, steal_ticks
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.maps import MAP_FOLDER

@@ -6,20 +6,20 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robot_perf.backends.check import state_findings
 from robot_perf.backends.protocol import Runner
+from robot_perf.backends.shared.check import state_findings
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
-from robot_perf.measure.collector import Collections, CollectorMode
-from robot_perf.measure.keep_warm import keep_warm_hook
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.order import WorkOrder
-from robot_perf.measure.phases import phase_pass
-from robot_perf.measure.realtime import RealTimeSettings
 from robot_perf.measure.recorder import Recorder, host_noise
 from robot_perf.measure.step import OutputWatch, make_step
-from robot_perf.measure.truth import truth
-from robot_perf.measure.warmup import MINIMUM, settled, steady_from, warmup_limit
+from robot_perf.measure.window.collector import Collections, CollectorMode
+from robot_perf.measure.window.keep_warm import keep_warm_hook
+from robot_perf.measure.window.phases import phase_pass
+from robot_perf.measure.window.realtime import RealTimeSettings
+from robot_perf.measure.window.truth import truth
+from robot_perf.measure.window.warmup import MINIMUM, settled, steady_from, warmup_limit
 from robot_perf.policies.observations import Observations
 from robot_perf.run.stepmap import Phase, StepMap, Word
 

@@ -15,9 +15,9 @@ from pathlib import Path  # noqa: E402
 from typing import Any  # noqa: E402
 
 from robot_perf.errors import ExitCode, PolicyError, RobotPerfError  # noqa: E402
-from robot_perf.measure import worker_parts as parts  # noqa: E402
 from robot_perf.measure.clock import MonotonicClock  # noqa: E402
 from robot_perf.measure.order import WorkOrder, take_order  # noqa: E402
+from robot_perf.measure.processes import worker_parts as parts  # noqa: E402
 from robot_perf.measure.session import Session  # noqa: E402
 from robot_perf.policies.observations import open_observations  # noqa: E402
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born  # noqa: E402

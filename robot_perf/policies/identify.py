@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from robot_perf.errors import PolicyError
-from robot_perf.policies import archive, foreign, wire
+from robot_perf.policies.formats import archive, foreign, wire
 
 EXTENSIONS = {
     "onnx": (".onnx",),

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from robot_perf.errors import PolicyError
-from robot_perf.policies import npz
 from robot_perf.policies.asked import shape_text, shown
+from robot_perf.policies.formats import npz
 from robot_perf.specs import PolicySpec, TensorSpec
 
 Array = NDArray[Any]

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 from robot_perf.errors import PolicyError, UsageError, did_you_mean
-from robot_perf.policies import builtin, npz
+from robot_perf.policies import builtin
 from robot_perf.policies.asked import Asked, shown
+from robot_perf.policies.formats import npz
 from robot_perf.policies.identify import identify
 from robot_perf.specs import PolicySpec
 
@@ -65,7 +66,7 @@ def describe_file(path: Path, asked: Asked) -> PolicySpec:
         from robot_perf.policies import pipeline
 
         return pipeline.describe(path, asked)
-    from robot_perf.policies import torchfile
+    from robot_perf.policies.formats import torchfile
 
     return torchfile.describe(found, asked)
 

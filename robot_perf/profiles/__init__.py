@@ -14,10 +14,10 @@ __all__ = ["IMPORTERS", "Profile", "load"]
 
 # format -> (module, what a person knows it as)
 IMPORTERS: dict[str, tuple[str, str]] = {
-    "kineto": ("robot_perf.profiles.kineto", "Kineto or Chrome trace (.json, .json.gz)"),
-    "nsys-sqlite": ("robot_perf.profiles.nsys", "Nsight Systems export (.sqlite, .sqlite.gz)"),
-    "nsys-stats": ("robot_perf.profiles.nsys_stats", "nsys stats report (.csv, .txt)"),
-    "ncu": ("robot_perf.profiles.ncu_csv", "Nsight Compute CSV, raw or details page"),
+    "kineto": ("robot_perf.profiles.kineto.importer", "Kineto or Chrome trace (.json, .json.gz)"),
+    "nsys-sqlite": ("robot_perf.profiles.nsys.sqlite", "Nsight Systems export (.sqlite, .sqlite.gz)"),
+    "nsys-stats": ("robot_perf.profiles.nsys.stats", "nsys stats report (.csv, .txt)"),
+    "ncu": ("robot_perf.profiles.ncu.importer", "Nsight Compute CSV, raw or details page"),
 }
 
 

@@ -16,8 +16,8 @@ from typing import BinaryIO, cast
 from robot_perf.errors import ProfileError
 from robot_perf.profiles import external
 from robot_perf.profiles.model import Profile
-from robot_perf.profiles.ncu_csv import HEADER_START
-from robot_perf.profiles.nsys_stats_rows import report_of
+from robot_perf.profiles.ncu.importer import HEADER_START
+from robot_perf.profiles.nsys.stats_rows import report_of
 from robot_perf.profiles.text import MAX_TEXT_BYTES, decode
 
 GZIP = b"\x1f\x8b"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rich.text import Text
 
-from robot_perf.analyze.compare import Comparison, LatencyContrast, MissContrast
+from robot_perf.analyze.comparison.compare import Comparison, LatencyContrast, MissContrast
 from robot_perf.render.cells import percent
 from robot_perf.render.lines import clean, join, labelled
 from robot_perf.units import format_count, format_duration

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from robot_perf.analyze.soak import Minute, Soak
+from robot_perf.analyze.explain.soak import Minute, Soak
 from robot_perf.render.cells import NO_VALUE
 from robot_perf.render.grid import grid
 from robot_perf.units import format_count, format_duration

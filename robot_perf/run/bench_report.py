@@ -1,4 +1,4 @@
-"""A bench's report: policies over backends over rates on one machine, as data. Figures only, computed by `robot_perf.analyze.bench`.
+"""A bench's report: policies over backends over rates on one machine, as data. Figures only, computed by `robot_perf.analyze.bench.figures`.
 
 `bench.json` holds it whole. Durations in ns, power in W, energy in J, clocks in Hz. A row whose backend can't run or can't take the
 policy, and a point whose measurement is INVALID, stand in it with the reason and without figures.

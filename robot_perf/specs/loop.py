@@ -20,7 +20,7 @@ class LoopSpec:
     """One paced run. All times are integer ns. `period_ns` 0 means back to back (a tight loop, never a deadline verdict).
 
     `steps` counts scheduled releases and is fixed before the run. `spin_margin_ns` belongs to the wait `hybrid`.
-    `keep_warm` is what the loop does before each release so that the call is not cold (`robot_perf.measure.keep_warm`).
+    `keep_warm` is what the loop does before each release so that the call is not cold (`robot_perf.measure.window.keep_warm`).
     """
 
     period_ns: int

@@ -9,10 +9,10 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 from robot_perf.measure.conductor import Progress
-from robot_perf.measure.disturbance import Disturbance
-from robot_perf.measure.load import LoadSpec, parse_load
-from robot_perf.measure.nvml import open_meter
-from robot_perf.measure.soak import HostReader, SoakSampler
+from robot_perf.measure.disturb.disturbance import Disturbance
+from robot_perf.measure.disturb.load import LoadSpec, parse_load
+from robot_perf.measure.watch.nvml import open_meter
+from robot_perf.measure.watch.soak import HostReader, SoakSampler
 from robot_perf.run.model import Run
 from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline, run_deadline
 

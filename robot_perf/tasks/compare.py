@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from robot_perf.analyze.comparable import CHECKED
-from robot_perf.analyze.compare import Comparison, compare
+from robot_perf.analyze.comparison.comparable import CHECKED
+from robot_perf.analyze.comparison.compare import Comparison, compare
 from robot_perf.errors import RobotPerfError, unknown
 from robot_perf.run.parquet import load
 

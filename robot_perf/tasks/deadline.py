@@ -15,9 +15,9 @@ from typing import Any
 from robot_perf import __version__
 from robot_perf.errors import PolicyError, RobotPerfError, RunFileError, UsageError, unknown
 from robot_perf.measure.conductor import Plan, Progress, measure
-from robot_perf.measure.fingerprint import fingerprint
-from robot_perf.measure.keep_warm import loop_part, parse_keep_warm
+from robot_perf.measure.machine.fingerprint import fingerprint
 from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.window.keep_warm import loop_part, parse_keep_warm
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json

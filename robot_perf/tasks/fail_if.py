@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from robot_perf.analyze.compare import CANT_SAY, FASTER, SLOWER, Comparison, LatencyContrast
+from robot_perf.analyze.comparison.compare import CANT_SAY, FASTER, SLOWER, Comparison, LatencyContrast
 from robot_perf.errors import UsageError
 from robot_perf.units import parse_duration_ns
 

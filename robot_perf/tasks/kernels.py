@@ -33,9 +33,9 @@ def bench_rmsnorm(
     request: RmsNormRequest, say: Callable[[str], None], keep: Callable[[dict[str, Any]], None]
 ) -> dict[str, Any]:
     """The raw report of a bench on this machine's GPU. Raises UsageError for an unknown sweep or provider."""
-    from robot_perf.measure.kernel_bench import BenchRequest, run_bench
-    from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, left_out
-    from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS
+    from robot_perf.measure.kernel_bench.conductor import BenchRequest, run_bench
+    from robot_perf.measure.kernel_bench.points import HEADLINE, MIXED, WIDE, left_out
+    from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS
 
     headline, wide = (*HEADLINE, *MIXED), tuple(_shuffled(WIDE))
     sweeps = {"headline": (headline,), "wide": (wide,), "all": (headline, wide)}
@@ -89,8 +89,8 @@ def read_report(path: Path) -> dict[str, Any]:
 
 def document(report: dict[str, Any], spec_gb_s: float | None = None) -> dict[str, Any]:
     """{"report": raw samples, "summary": …}: the JSON that scripts read. `spec_gb_s` overrides the device table."""
-    from robot_perf.measure.kernel_bench_points import HEADLINE
-    from robot_perf.measure.kernel_bench_summary import summarise
+    from robot_perf.measure.kernel_bench.points import HEADLINE
+    from robot_perf.measure.kernel_bench.summary import summarise
 
     spec = spec_gb_s if spec_gb_s is not None else _spec_gb_s(report["gpu"])
     summary = summarise(report, [(p.op, p.m, p.d) for p in HEADLINE], spec)
@@ -111,20 +111,20 @@ def _spec_gb_s(gpu: dict[str, Any]) -> float | None:
 
 def text(found: dict[str, Any]) -> str:
     """The verdicts and tables for a terminal."""
-    from robot_perf.render.kernel_bench import kernel_bench_text
+    from robot_perf.render.kernel_bench.text import kernel_bench_text
 
     return kernel_bench_text(found["report"], found["summary"])
 
 
 def markdown(found: dict[str, Any], command: str, chart_name: str = "") -> str:
     """The report as markdown."""
-    from robot_perf.render.kernel_bench import kernel_bench_markdown
+    from robot_perf.render.kernel_bench.text import kernel_bench_markdown
 
     return kernel_bench_markdown(found["report"], found["summary"], command=command, chart=chart_name)
 
 
 def chart(found: dict[str, Any]) -> bytes:
     """The chart as PNG."""
-    from robot_perf.render.kernel_bench_chart import kernel_bench_chart
+    from robot_perf.render.kernel_bench.chart import kernel_bench_chart
 
     return kernel_bench_chart(found["report"], found["summary"])

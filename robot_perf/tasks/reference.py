@@ -13,7 +13,7 @@ from typing import Any
 
 from robot_perf.backends import default_backend
 from robot_perf.backends.gpu.options import on_cuda
-from robot_perf.backends.reference import Order
+from robot_perf.backends.shared.reference import Order
 from robot_perf.measure.order import WorkOrder
 from robot_perf.policies.builtin import NETWORKS, NUMPY_NETWORKS
 from robot_perf.specs import PolicySpec, to_json
@@ -106,7 +106,7 @@ def _answered(order: Order, python: str) -> dict[str, Any]:
     environment = {**os.environ, "PYTHONPATH": search, "CUDA_VISIBLE_DEVICES": ""}
     try:
         done = subprocess.run(
-            [python, "-m", "robot_perf.backends.reference", str(path)],
+            [python, "-m", "robot_perf.backends.shared.reference", str(path)],
             env=environment, capture_output=True, timeout=TIMEOUT_S, check=False,
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file
+from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file
 
 REPORTS = Path(__file__).resolve().parents[2] / "reports" / "nvidia-h200" / "diagnose"
 CASES = {  # name: rate, primary of the trace, primary with counters, prediction, outcome

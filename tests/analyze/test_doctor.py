@@ -115,8 +115,8 @@ def test_jetson_questions_do_not_arise_elsewhere():
 
 def test_a_power_mode_is_never_switched_by_us():
     """Every command is text: nothing under `doctor` can start a process."""
-    import robot_perf.measure.doctor_facts as facts
-    import robot_perf.measure.doctor_triton as triton
+    import robot_perf.measure.machine.doctor_facts as facts
+    import robot_perf.measure.machine.doctor_triton as triton
     from robot_perf.analyze.doctor import host, packages
 
     for module in (host, packages, facts, triton):

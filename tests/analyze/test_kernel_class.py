@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from robot_perf.analyze import predict as p
 from robot_perf.analyze.diagnose.kernel_class import classify, kernel_classes, side_of, waves_of
 from robot_perf.analyze.diagnose.thresholds import Thresholds
-from robot_perf.analyze.predict_report import Launch, compare
+from robot_perf.analyze.prediction import predict as p
+from robot_perf.analyze.prediction.report import Launch, compare
 from robot_perf.errors import UsageError
 from robot_perf.profiles import load
 

@@ -11,10 +11,10 @@ from fake_loops import MS, golden_ten, run_of, simulated
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from robot_perf.analyze.compare import compare
+from robot_perf.analyze.comparison.compare import compare
 from robot_perf.analyze.document import deadline_document
+from robot_perf.analyze.explain.tail import tail_advice
 from robot_perf.analyze.summary import summarize
-from robot_perf.analyze.tail import tail_advice
 from robot_perf.errors import RobotPerfError
 from robot_perf.run.model import Run
 from robot_perf.specs import to_json

@@ -13,7 +13,7 @@ from robot_perf.analyze.utilisation import RUNGS, climb
 from robot_perf.analyze.utilisation.model import Evidence, HostTime, Inside, LadderThresholds, Load, documented
 from robot_perf.analyze.utilisation.numbers import cost_of_sampling, host_time, neighbours, readings
 from robot_perf.analyze.utilisation.of_run import CUPTI, MARKS, busy_of, evidence_of, load_of
-from robot_perf.tasks.diagnose import DiagnoseRequest, diagnose_file
+from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file
 
 TRACES = Path(__file__).resolve().parents[2] / "reports" / "nvidia-h200" / "diagnose"
 S = 1_000_000_000

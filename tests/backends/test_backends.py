@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
-from robot_perf.backends.check import state_findings
-from robot_perf.backends.child import in_child
-from robot_perf.backends.text import first_line
+from robot_perf.backends.shared.check import state_findings
+from robot_perf.backends.shared.child import in_child
+from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
 from robot_perf.policies.observations import open_observations
 from robot_perf.specs import PolicySpec, StatePair, TensorSpec
@@ -214,7 +214,7 @@ def test_what_each_backend_makes_the_worker_import() -> None:
 import json, sys
 from robot_perf import backends
 from robot_perf.policies.observations import open_observations
-from robot_perf.backends.check import check_outputs
+from robot_perf.backends.shared.check import check_outputs
 from robot_perf.specs import PolicySpec, from_json
 spec = from_json(PolicySpec, json.loads({json.dumps(json.dumps(to_json(spec)))}))
 runner = backends.load({name!r}, spec, {{}})

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
-from robot_perf.backends.check import check_outputs, expected_outputs
 from robot_perf.backends.gpu.options import TOLERANCE
+from robot_perf.backends.shared.check import check_outputs, expected_outputs
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, RobotPerfError, UsageError
 from robot_perf.measure.conductor import Plan, measure
 from robot_perf.measure.order import WorkOrder

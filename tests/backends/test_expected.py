@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from robot_perf import backends, policies
-from robot_perf.backends.check import check_outputs, compare, expected_outputs
+from robot_perf.backends.shared.check import check_outputs, compare, expected_outputs
 from robot_perf.policies.observations import Observations, open_observations
 from robot_perf.specs import PolicySpec, from_json, to_json
 

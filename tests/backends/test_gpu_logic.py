@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
-from robot_perf.backends.check import check_outputs
-from robot_perf.backends.compile_events import guard
 from robot_perf.backends.gpu import faults, nvtx, options, ort_session
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.protocol import DeviceRunner, PhasedRunner, Runner
+from robot_perf.backends.shared.check import check_outputs
+from robot_perf.backends.torch_policy.compile_events import guard
 from robot_perf.backends.trt import cache
 from robot_perf.backends.trt.precision import means
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, UsageError

@@ -90,7 +90,7 @@ def test_a_queued_rehearsal_is_a_step_whose_state_and_answers_are_put_back(carri
 def test_a_nudge_without_cuda_python_says_how_to_get_it(monkeypatch):
     import builtins
 
-    from robot_perf.backends.cuda_nudge import Nudge
+    from robot_perf.backends.gpu.nudge import Nudge
     from robot_perf.errors import BackendUnavailableError
 
     real = builtins.__import__
@@ -110,7 +110,7 @@ def test_an_empty_kernel_runs_beside_a_policy():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA GPU here")
-    from robot_perf.backends.cuda_nudge import Nudge
+    from robot_perf.backends.gpu.nudge import Nudge
 
     x = torch.ones(4, device="cuda")
     nudge = Nudge(0)

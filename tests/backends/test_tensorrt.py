@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
-from robot_perf.backends import progress
+from robot_perf.backends.shared import progress
 from robot_perf.backends.trt import cache
 from robot_perf.errors import PolicyError, RobotPerfError, UsageError
 from robot_perf.measure.conductor import Plan, measure

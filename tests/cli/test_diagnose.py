@@ -379,7 +379,7 @@ def test_a_gzip_bomb_is_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_one_endless_value_is_stopped(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from robot_perf.profiles import jsonstream
+    from robot_perf.profiles.kineto import jsonstream
 
     monkeypatch.setattr(jsonstream, "MAX_VALUE_BYTES", 1 << 18)
     monkeypatch.setattr(jsonstream, "CHUNK_BYTES", 1 << 14)

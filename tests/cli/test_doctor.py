@@ -9,7 +9,7 @@ from fake_runs import MS, US, executions, make_run
 
 from robot_perf.analyze.doctor import CHECKS
 from robot_perf.analyze.summary import summarize
-from robot_perf.tasks import doctor_floor
+from robot_perf.tasks.machine import floor as doctor_floor
 
 
 def test_text(capsys):

@@ -284,7 +284,7 @@ def test_devices_list_and_show() -> None:
 
 def test_devices_detect(monkeypatch: pytest.MonkeyPatch) -> None:
     from robot_perf.devices.host import GpuFacts, HostFacts
-    from robot_perf.measure import cuda_facts
+    from robot_perf.measure.machine import cuda_facts
 
     def answer(facts: HostFacts) -> None:
         monkeypatch.setattr(cuda_facts, "host_facts", lambda: facts)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.backends import progress
+from robot_perf.backends.shared import progress
 
 
 class Slow:

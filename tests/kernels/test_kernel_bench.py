@@ -12,20 +12,18 @@ import pytest
 import torch
 
 from robot_perf.errors import BackendUnavailableError, UsageError
-from robot_perf.measure import (
-    kernel_bench,
-    kernel_bench_copy,
-    kernel_bench_inputs,
-    kernel_bench_lock,
-    kernel_bench_process,
-    kernel_bench_timing,
-    kernel_bench_worker,
-)
-from robot_perf.measure.kernel_bench import BenchRequest, run_bench
-from robot_perf.measure.kernel_bench_check import judge
-from robot_perf.measure.kernel_bench_points import HEADLINE, MIXED, WIDE, Point, bytes_touched, left_out
-from robot_perf.measure.kernel_bench_providers import OURS, PROVIDERS, SERIAL, _fresh
-from robot_perf.measure.kernel_bench_summary import summarise
+from robot_perf.measure.kernel_bench import conductor as kernel_bench
+from robot_perf.measure.kernel_bench import copies as kernel_bench_copy
+from robot_perf.measure.kernel_bench import inputs as kernel_bench_inputs
+from robot_perf.measure.kernel_bench import lock as kernel_bench_lock
+from robot_perf.measure.kernel_bench import process as kernel_bench_process
+from robot_perf.measure.kernel_bench import timing as kernel_bench_timing
+from robot_perf.measure.kernel_bench import worker as kernel_bench_worker
+from robot_perf.measure.kernel_bench.check import judge
+from robot_perf.measure.kernel_bench.conductor import BenchRequest, run_bench
+from robot_perf.measure.kernel_bench.points import HEADLINE, MIXED, WIDE, Point, bytes_touched, left_out
+from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, SERIAL, _fresh
+from robot_perf.measure.kernel_bench.summary import summarise
 from robot_perf.tasks import kernels as task
 
 STAND_IN = """

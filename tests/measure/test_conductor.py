@@ -227,7 +227,7 @@ def test_a_disk_that_fills_up_is_a_note(tmp_path, monkeypatch):
     def full(_self: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("robot_perf.measure.flush.DiskCopy.update", full)
+    monkeypatch.setattr("robot_perf.measure.processes.flush.DiskCopy.update", full)
     run = measure(tmp_path / "sub", "null", steps=60)
     assert run.conditions["state"] == "complete"
     assert any("power loss" in note for note in run.conditions["notes"])

@@ -11,12 +11,12 @@ from loop_fakes import FakeClock
 from robot_perf import policies
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.errors import BackendUnavailableError
-from robot_perf.measure import phases
 from robot_perf.measure import session as sessions
 from robot_perf.measure.clock import MonotonicClock
-from robot_perf.measure.phases import DROPPED, STEPS, phase_pass
 from robot_perf.measure.session import Session
 from robot_perf.measure.step import PHASE_COLUMNS, OutputWatch
+from robot_perf.measure.window import phases
+from robot_perf.measure.window.phases import DROPPED, STEPS, phase_pass
 from robot_perf.policies.observations import open_observations
 from robot_perf.specs import LoopSpec
 

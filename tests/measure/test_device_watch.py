@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from robot_perf.measure import watch_device
-from robot_perf.measure.nvml import DeviceSample, Nvml, open_meter
-from robot_perf.measure.rails import Rails
-from robot_perf.measure.watch_device import DeviceWatch, idle_power
+from robot_perf.measure.watch import watch_device
+from robot_perf.measure.watch.nvml import DeviceSample, Nvml, open_meter
+from robot_perf.measure.watch.rails import Rails
+from robot_perf.measure.watch.watch_device import DeviceWatch, idle_power
 from robot_perf.run.stepmap import Phase, Word
 
 

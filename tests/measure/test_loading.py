@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from robot_perf import policies
-from robot_perf.measure.block_worker import BlockWorker
 from robot_perf.measure.conductor import Plan, measure
 from robot_perf.measure.order import WorkOrder
-from robot_perf.measure.worker_parts import throttled
+from robot_perf.measure.processes.block_worker import BlockWorker
+from robot_perf.measure.processes.worker_parts import throttled
 from robot_perf.specs import Budget, LoopSpec, to_json
 
 LOOP = LoopSpec(period_ns=2_000_000, deadline_ns=2_000_000, steps=5, warmup_max=12)

@@ -6,8 +6,8 @@ import tempfile
 
 import pytest
 
-from robot_perf.measure.disturbance import Disturbance
-from robot_perf.measure.load import parse_load
+from robot_perf.measure.disturb.disturbance import Disturbance
+from robot_perf.measure.disturb.load import parse_load
 from robot_perf.measure.order import take_order, write_order
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from robot_perf.analyze.diagnose.work import devices_of
-from robot_perf.analyze.matching import matching_per_step
+from robot_perf.analyze.prediction.matching import matching_per_step
 from robot_perf.profiles import load
 from robot_perf.profiles.model import GRAPH_LAUNCH, KERNEL, LAUNCH, MEMCPY
 

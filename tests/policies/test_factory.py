@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
-from robot_perf.backends.check import check_outputs, expected_outputs
+from robot_perf.backends.shared.check import check_outputs, expected_outputs
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies import factory, scripted
 from robot_perf.policies.observations import open_observations

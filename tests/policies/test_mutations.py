@@ -216,7 +216,7 @@ def test_mutated_models_that_reach_the_runtime() -> None:
     """In forked children: the runtime's C++ loader may crash on what the description lets through, and that is one message too."""
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     from robot_perf import backends
-    from robot_perf.backends.child import in_child
+    from robot_perf.backends.shared.child import in_child
 
     rng = np.random.default_rng(7)
     tried = 0

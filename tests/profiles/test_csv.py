@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from robot_perf.errors import ProfileError
-from robot_perf.profiles import load, ncu_csv, nsys_stats
-from robot_perf.profiles.ncu_numbers import both_readings, examine, parse, unit_scale, value_of, votes
+from robot_perf.profiles import load
+from robot_perf.profiles.ncu import importer as ncu_csv
+from robot_perf.profiles.ncu.numbers import both_readings, examine, parse, unit_scale, value_of, votes
+from robot_perf.profiles.nsys import stats as nsys_stats
 
 HEADER = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"'
 

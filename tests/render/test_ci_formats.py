@@ -11,8 +11,8 @@ from fake_runs import MS, executions, make_run, policy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from robot_perf.render.github import annotations, escape_data, escape_property
-from robot_perf.render.junit import junit_xml
+from robot_perf.render.ci.github import annotations, escape_data, escape_property
+from robot_perf.render.ci.junit import junit_xml
 from robot_perf.render.plan import plan_document, plan_text
 from robot_perf.render.text import deadline_report
 from robot_perf.specs import Budget

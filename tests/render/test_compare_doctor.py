@@ -7,11 +7,11 @@ from doctor_facts_of import HEALTHY, changed
 from fake_runs import MS, US, executions, make_run
 from rich.cells import cell_len
 
-from robot_perf.analyze.compare import compare
+from robot_perf.analyze.comparison.compare import compare
 from robot_perf.analyze.doctor import judge_facts
 from robot_perf.analyze.summary import summarize
 from robot_perf.render.compare import comparison_text
-from robot_perf.render.doctor import doctor_text, floor_text
+from robot_perf.render.hardware.doctor import doctor_text, floor_text
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from robot_perf.errors import RobotPerfError
-from robot_perf.render.github import annotations
-from robot_perf.render.junit import junit_xml
+from robot_perf.render.ci.github import annotations
+from robot_perf.render.ci.junit import junit_xml
 from robot_perf.render.markdown import report_markdown
 from robot_perf.render.parts.curves import curves_of
 from robot_perf.render.text import deadline_report

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from robot_perf.errors import RunFileError
-from robot_perf.measure.flush import DiskCopy
+from robot_perf.measure.processes.flush import DiskCopy
 from robot_perf.measure.recorder import Recorder
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from robot_perf.analyze.compare import Comparison, LatencyContrast, MissContrast
+from robot_perf.analyze.comparison.compare import Comparison, LatencyContrast, MissContrast
 from robot_perf.errors import UsageError
 from robot_perf.tasks.fail_if import parse_fail_if
 

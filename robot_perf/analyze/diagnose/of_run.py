@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.analyze.attribute import worst_cause
-from robot_perf.analyze.coldstart import cold_start
 from robot_perf.analyze.diagnose import RULES
 from robot_perf.analyze.diagnose.model import CANT, CLEAN, FOUND, GPU_UNMEASURED, CantAnswer, Diagnosis, Finding, Fix
 from robot_perf.analyze.diagnose.thresholds import Thresholds
+from robot_perf.analyze.explain.attribute import worst_cause
+from robot_perf.analyze.explain.coldstart import cold_start
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 from robot_perf.units import format_duration

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from robot_perf.backends.text import first_line
+from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, RobotPerfError
 
 _CAPTURE = re.compile(

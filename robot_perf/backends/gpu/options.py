@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from robot_perf.backends.cpu_options import COMMON as _COMMON
+from robot_perf.backends.shared.cpu_options import COMMON as _COMMON
 from robot_perf.errors import UsageError
 from robot_perf.policies.asked import shown
 

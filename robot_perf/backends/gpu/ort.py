@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.backends import cpu_options
 from robot_perf.backends.gpu import cudart, faults, ort_session
 from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu.buffers import Buffers
@@ -25,7 +24,8 @@ from robot_perf.backends.onnxruntime import (
     source_of,
 )
 from robot_perf.backends.protocol import Runner
-from robot_perf.backends.text import first_line
+from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import UsageError
 from robot_perf.policies.asked import shown
 from robot_perf.specs import PolicySpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robot_perf.backends import eager, torch_load, torch_trial
+from robot_perf.backends import eager
 from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu import torch_cuda
 from robot_perf.backends.gpu.options import DeviceOptions
@@ -13,7 +13,9 @@ from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_queue import QueuedSteps
 from robot_perf.backends.protocol import Runner
-from robot_perf.backends.torch_load import Loaded
+from robot_perf.backends.torch_policy import load as torch_load
+from robot_perf.backends.torch_policy import trial as torch_trial
+from robot_perf.backends.torch_policy.load import Loaded
 from robot_perf.errors import BackendUnavailableError
 from robot_perf.specs import PolicySpec
 

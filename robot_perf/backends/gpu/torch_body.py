@@ -13,8 +13,8 @@ from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.torch_cuda import LOW
 from robot_perf.backends.protocol import Array
-from robot_perf.backends.torch_runner import assembler, flatten
-from robot_perf.backends.torch_state import Reset, assign
+from robot_perf.backends.torch_policy.runner import assembler, flatten
+from robot_perf.backends.torch_policy.state import Reset, assign
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies.observations import initial_state
 from robot_perf.policies.state import Tree

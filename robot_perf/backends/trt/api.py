@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from robot_perf.backends.gpu import cudart, faults
-from robot_perf.backends.text import first_line
+from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import BackendUnavailableError
 
 EDITIONS = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from robot_perf.backends import progress
+from robot_perf.backends.shared import progress
 from robot_perf.backends.trt import api as trt_api
 from robot_perf.backends.trt import cache
 from robot_perf.backends.trt.api import Api

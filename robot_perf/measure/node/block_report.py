@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from robot_perf.measure import worker_parts as parts
 from robot_perf.measure.node.blocks import Block
+from robot_perf.measure.processes import worker_parts as parts
 
 
 def block_report(base: dict[str, Any], block: Block, ended: str | None, node: dict[str, Any]) -> dict[str, Any]:

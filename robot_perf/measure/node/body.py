@@ -15,16 +15,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from robot_perf.backends.protocol import Runner, StagedRunner
-from robot_perf.measure import worker_parts as parts
 from robot_perf.measure.clock import MonotonicClock
-from robot_perf.measure.collector import Collections, CollectorMode
 from robot_perf.measure.node.blocks import Block, BlockLoop, NoRows, Rows, usage_snapshot
 from robot_perf.measure.node.mailbox import STALE, WITHHELD, Array, LiveObservations
 from robot_perf.measure.order import WorkOrder
-from robot_perf.measure.realtime import RealTimeSettings
+from robot_perf.measure.processes import worker_parts as parts
 from robot_perf.measure.recorder import Recorder, host_noise
 from robot_perf.measure.session import Session
 from robot_perf.measure.step import OutputWatch, Step, make_step
+from robot_perf.measure.window.collector import Collections, CollectorMode
+from robot_perf.measure.window.realtime import RealTimeSettings
 from robot_perf.policies.observations import Observations, open_observations
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.stepmap import Phase, StepMap, Word, process_born

@@ -26,7 +26,7 @@ class KeeperLink:
         path = os.pathsep.join(p for p in (package_parent, os.environ.get("PYTHONPATH", "")) if p)
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "robot_perf.tasks.keeper", str(os.getpid())],
+                [sys.executable, "-m", "robot_perf.tasks.node.keeper", str(os.getpid())],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 env={**os.environ, "PYTHONPATH": path},

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from robot_perf.errors import UsageError
 from robot_perf.measure.node.mapping import FieldMap, TopicMap
-from robot_perf.policies import npz
+from robot_perf.policies.formats import npz
 
 Array = NDArray[Any]
 _PREPARED = 512

@@ -1,0 +1,1 @@
+"""What a bench report says."""

@@ -1,0 +1,1 @@
+"""Two Runs side by side."""

@@ -1,0 +1,1 @@
+"""A kernel's bound before its counters are read, and the report held against it."""

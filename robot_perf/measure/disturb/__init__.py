@@ -1,0 +1,1 @@
+"""Stated disturbances beside a measurement, each in processes of its own."""

@@ -1,0 +1,133 @@
+"""The processes of the RMSNorm bench: a worker and its pipes, and a provider's team of workers that share the points."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import IO, Any
+
+from robot_perf.measure.kernel_bench.points import Point
+
+__all__ = ["Team", "WorkerProcess", "prepare"]
+
+WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench.worker")
+PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
+
+
+class WorkerProcess:
+    """A worker and its pipes."""
+
+    def __init__(self, name: str, environment: dict[str, str]) -> None:
+        self.name = name
+        self.reason: str | None = None
+        self._process = subprocess.Popen(
+            [*WORKER, name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL if not os.environ.get("ROBOT_PERF_DEBUG") else None,
+            text=True,
+            bufsize=1,
+            env=environment,
+        )
+
+    def send(self, **message: Any) -> None:
+        """Queues a command; a dead worker is noticed when its answer is read."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps(message) + "\n")
+        except (BrokenPipeError, ValueError):
+            self._died()
+
+    def answer(self, patience_s: float | None = None) -> dict[str, Any]:
+        """The next reply, or {"error": …} from a worker that died or went silent."""
+        out: IO[str] | None = self._process.stdout
+        assert out is not None
+        if self.reason is None:
+            ready, _, _ = select.select([out], [], [], patience_s or PATIENCE_S)
+            if not ready:
+                self._process.kill()
+                self.reason = f"no answer within {PATIENCE_S:.0f} s"
+            else:
+                line = out.readline()
+                if line:
+                    found: dict[str, Any] = json.loads(line)
+                    return found
+                self._died()
+        return {"error": self.reason}
+
+    def _died(self) -> None:
+        code = self._process.wait()
+        self.reason = self.reason or f"its process ended with code {code}"
+
+    def hang_up(self) -> None:
+        """Lets the worker end, without waiting for it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+
+    def close(self) -> None:
+        """Ends the worker and lets go of its pipes."""
+        self.hang_up()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process.stdout.close()  # type: ignore[union-attr]
+
+
+class Team:
+    """A provider's processes: one, or several that compiled a share of the points ahead.
+
+    A process has all points of a width and op: what a provider compiles for a width serves every number of rows.
+    """
+
+    def __init__(self, name: str, size: int, points: Sequence[Point], environment: dict[str, str]) -> None:
+        groups = {key: i for i, key in enumerate(dict.fromkeys((p.op, p.d) for p in points))}
+        size = max(1, min(size, len(groups)))
+        self._member = {key: i % size for key, i in groups.items()}
+        self.members = [WorkerProcess(name, environment) for _ in range(size)]
+
+    def of(self, point: Point) -> WorkerProcess:
+        """The process that has the point."""
+        return self.members[self._member[point.op, point.d]]
+
+    def share(self, member: WorkerProcess, points: Sequence[Point]) -> list[Point]:
+        """The points of one process."""
+        return [p for p in points if self.of(p) is member]
+
+    def hang_up(self) -> None:
+        """Lets all of them end at the same time."""
+        for member in self.members:
+            member.hang_up()
+
+    def close(self) -> None:
+        """Ends them."""
+        for member in self.members:
+            member.close()
+
+
+def prepare(teams: Mapping[str, Team], points: Mapping[str, Sequence[Point]], limit_s: float) -> dict[str, Any]:
+    """Has every process compile its share of its provider's points, for `limit_s` at most; seconds per provider and point.
+
+    A point that was not reached is compiled when it is set up.
+    """
+    asked = []
+    for name, mine in points.items():
+        for member in teams[name].members:
+            share = teams[name].share(member, mine)
+            if share:
+                member.send(command="prepare", points=[asdict(p) for p in share], limit_s=limit_s)
+                asked.append((name, member))
+    took: dict[str, Any] = {}
+    until = time.monotonic() + limit_s + PATIENCE_S
+    for name, member in asked:
+        reply = member.answer(patience_s=max(1.0, until - time.monotonic()))
+        took.setdefault(name, {}).update(reply.get("took_s", {"error": reply.get("error")}))
+    return took

@@ -1,0 +1,1 @@
+"""What this machine's memory and matrix units reach."""

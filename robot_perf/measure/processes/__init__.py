@@ -1,0 +1,1 @@
+"""The measured processes seen from outside, and what each of them does beside measuring."""

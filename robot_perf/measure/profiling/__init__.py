@@ -1,0 +1,1 @@
+"""A policy at its rate under a profiler."""

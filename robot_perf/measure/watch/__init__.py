@@ -1,0 +1,1 @@
+"""Power, clocks, temperature and use, read beside a measurement from outside it."""

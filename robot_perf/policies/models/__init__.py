@@ -1,0 +1,1 @@
+"""Published models by their configuration."""

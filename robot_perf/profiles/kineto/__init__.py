@@ -1,0 +1,1 @@
+"""Kineto and Chrome traces."""

@@ -1,0 +1,92 @@
+"""The picture of one policy's bench: percentile curves per backend at each rate, and paced against tight. matplotlib."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from robot_perf.errors import RobotPerfError, install_line
+from robot_perf.render.bench.tables import rate_words
+from robot_perf.render.lines import clean
+from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
+
+__all__ = ["bench_picture"]
+
+_COLOURS = ("#2a6f97", "#d1495b", "#2d8a4e", "#c98a00", "#7b2d8b", "#5a636e", "#00798c", "#8d5a2b")
+
+
+def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes | None:
+    """PNG or SVG bytes; None where no point has figures. Raises RobotPerfError with the install line without matplotlib."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise RobotPerfError(
+            f"a drawing needs {error.name}, which is not installed", do=f"Install it: {install_line('report')}"
+        ) from None
+    rows = [r for r in report.rows if r.policy == policy and any(p.status == OK and p.curve for p in r.points)]
+    if not rows:
+        return None
+    count = len(report.rates)
+    columns = min(count, 4)
+    lines = -(-count // columns)
+    figure = Figure(figsize=(3.6 * columns + 0.6, 3.3 * lines + 3.2), dpi=110, layout="constrained")
+    FigureCanvasAgg(figure)
+    halves: Any = figure.subfigures(2, 1, height_ratios=(3.3 * lines, 3.2))
+    top, bottom = halves
+    plots = top.subplots(lines, columns, squeeze=False, sharey=True).ravel()
+    for axes, rate in zip(plots, report.rates, strict=False):
+        _curves(axes, rows, rate)
+    for axes in plots[count:]:
+        axes.set_visible(False)
+    plots[0].set_ylabel("execution, µs")
+    plots[0].legend(fontsize="x-small", loc="upper left")
+    _paced_and_tight(bottom.subplots(), report.rates, rows)
+    buffer = io.BytesIO()
+    # names stay text in the SVG, and its ids do not change from run to run
+    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "robot-perf"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in a script that the font lacks is drawn as boxes
+        figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": "robot-perf"})
+    return buffer.getvalue()
+
+
+def _colour(i: int) -> str:
+    return _COLOURS[i % len(_COLOURS)]
+
+
+def _label(text: str) -> str:
+    """A name that matplotlib neither reads as mathematics nor hides from the legend."""
+    return clean(text).replace("$", r"\$").lstrip("_")
+
+
+def _curves(axes: Any, rows: Sequence[Row], rate: str) -> None:
+    for i, row in enumerate(rows):
+        point = row.point(rate)
+        if point is not None and point.status == OK and point.curve:
+            tail, value = zip(*point.curve, strict=True)
+            axes.plot(tail, [v / 1000 for v in value], color=_colour(i), label=_label(row.backend), linewidth=1.4)
+    axes.set(xscale="log", yscale="log", xlabel="1 - p", title=rate_words(rate))
+    axes.invert_xaxis()
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which("{x:g}")
+    axes.tick_params(axis="y", which="minor", labelsize="x-small")
+    axes.grid(alpha=0.25, which="both")
+
+
+def _paced_and_tight(axes: Any, rates: Sequence[str], rows: Sequence[Row]) -> None:
+    """The median by rate, each backend a line: flat is what a tight loop promises."""
+    ordered = [*sorted((r for r in rates if r != TIGHT), key=float), *[r for r in rates if r == TIGHT]]
+    for i, row in enumerate(rows):
+        pairs = [(x, p.p("p50")) for x, r in enumerate(ordered) if (p := row.point(r)) is not None and p.status == OK]
+        known = [(x, v / 1000) for x, v in pairs if v is not None]
+        if known:
+            axes.plot(*zip(*known, strict=True), "o-", color=_colour(i), label=_label(row.backend), linewidth=1.2)
+    axes.set_xticks(range(len(ordered)), [rate_words(r) for r in ordered])
+    axes.set(yscale="log", ylabel="p50 execution, µs", title="Paced against tight")
+    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        which("{x:g}")
+    axes.tick_params(axis="y", which="minor", labelsize="x-small")
+    axes.grid(alpha=0.25, which="both")

@@ -1,0 +1,263 @@
+"""A bench report as plain tables of words: what text, markdown and HTML share. No layout, no escaping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from robot_perf.analyze.bench.merge import Merged
+from robot_perf.render.cells import NO_VALUE, percent
+from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Point, PolicyHead, Row
+from robot_perf.units import format_bytes, format_count, format_duration
+
+__all__ = ["Section", "Table", "head_lines", "merged_table", "rate_words", "sections"]
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Words by row; `groups` is a line above the head, one word per column, empty where a group goes on."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    groups: tuple[str, ...] = ()
+    left: tuple[int, ...] = (0,)
+    notes: tuple[tuple[str, str], ...] = ()  # (whose, words) under the table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Everything about one policy. `reasons` are (backend, status, words) of what has no figures."""
+
+    policy: str
+    what: str
+    tables: tuple[Table, ...]
+    reasons: tuple[tuple[str, str, str], ...]
+    same: tuple[str, ...]
+    advice: tuple[str, ...]
+
+
+def rate_words(rate: str) -> str:
+    """`50 Hz`, or `tight`."""
+    return TIGHT if rate == TIGHT else f"{rate} Hz"
+
+
+def head_lines(report: BenchReport) -> list[str]:
+    """The machine and the bench in a few lines: the key under which reports are merged."""
+    m = report.machine
+    software = ", ".join(f"{k} {v}" for k, v in m.software.items())
+    floors = [p.floor for r in report.rows for p in r.points if p.status == OK and p.floor is not None]
+    middle = sorted(floors)[len(floors) // 2] if floors else None
+    noise = "unknown" if middle is None else f"{middle * 100:.1f} % (median), {max(floors) * 100:.1f} % (largest)"
+    lines = [
+        ", ".join(w for w in (m.device, m.power_mode or "power mode unknown", m.clocks or "clocks unknown") if w),
+        software,
+        f"A/A noise floor {noise}; {report.blocks} interleaved blocks of {-(-report.steps // max(report.blocks, 1))} steps a point",
+        f"power and clocks: {m.meter}"
+        + ("" if m.idle_power_w is None else f"; idle {m.idle_power_w:.1f} W with every worker loaded"),
+        f"measured {report.created_utc} with robot-perf {report.version}; robot-perf has never run on a Jetson",
+    ]
+    if report.state != "complete":
+        lines.insert(0, f"NOT COMPLETE: {report.state}")
+    return [line for line in lines if line]
+
+
+def sections(report: BenchReport) -> list[Section]:
+    """One section per policy, in the order they were measured."""
+    return [_section(report, head) for head in report.policies]
+
+
+def _section(report: BenchReport, head: PolicyHead) -> Section:
+    rows = [r for r in report.rows if r.policy == head.name]
+    tables = [_latency(report.rates, rows), _costs(report.rates, rows), *_keep_warm(report.rates, rows)]
+    tables.append(_device(rows))
+    same = [
+        f"{a.b}: no difference from {a.a} at {rate_words(a.rate)} ({a.reason})"
+        for a in report.answers
+        if a.policy == head.name and a.answer == "no difference"
+    ]
+    parameters = "" if head.parameters is None else f"; {format_count(head.parameters)} parameters"
+    sha = f"; sha256 {head.sha256[:12]}…" if head.sha256 else ""
+    return Section(
+        policy=head.name,
+        what=f"{head.inputs} → {head.outputs}{parameters}; {head.state}{sha}",
+        tables=tuple(t for t in tables if t.rows),
+        reasons=tuple(_reasons(rows)),
+        same=tuple(same),
+        advice=tuple(a.words for a in report.advice if a.policy == head.name),
+    )
+
+
+def _us(ns: float | None) -> str:
+    if ns is None:
+        return NO_VALUE
+    return f"{ns / 1000:,.1f}" if ns < 1_000_000 else f"{ns / 1000:,.0f}"
+
+
+def _latency(rates: Sequence[str], rows: Sequence[Row]) -> Table:
+    """Host in to host out in µs, paced first, and what spacing the calls out costs."""
+    groups, head = ["µs"], ["backend"]
+    for rate in rates:
+        groups += [rate_words(rate), "", ""]
+        head += ["p50", "p99", "max"]
+    paced = [r for r in rates if r != TIGHT]
+    penalties = paced if TIGHT in rates else []
+    groups += ["× tight", *[""] * (len(penalties) - 1)] if penalties else []
+    head += [rate_words(r) for r in penalties]
+    body = []
+    for row in rows:
+        if row.status != OK:
+            continue
+        cells = [row.backend]
+        for rate in rates:
+            cells += _three(row.point(rate))
+        for rate in penalties:
+            point = row.point(rate)
+            cells.append(NO_VALUE if point is None or point.penalty is None else f"{point.penalty:.1f}")
+        body.append(tuple(cells))
+    return Table("Execution: observation on the host to action on the host", tuple(head), tuple(body), tuple(groups))
+
+
+def _three(point: Point | None) -> list[str]:
+    if point is None:
+        return [NO_VALUE] * 3
+    if point.status != OK:
+        return [point.status, "", ""]
+    return [_us(point.p("p50")), _us(point.p("p99")), _us(point.execution_max_ns)]
+
+
+def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
+    """What a backend costs besides latency; energy and misses at the slowest paced rate."""
+    paced = next((r for r in rates if r != TIGHT), None)
+    at = "" if paced is None else f" at {rate_words(paced)}"
+    head = (
+        "backend",
+        "first action",
+        "build",
+        "device memory",
+        "launches/step",
+        f"energy/step{at}",
+        "above idle",
+        f"CPU{at}",
+        f"misses{at}",
+    )
+    body = []
+    for row in rows:
+        if row.status != OK:
+            continue
+        point = None if paced is None else row.point(paced)
+        body.append(
+            (
+                row.backend,
+                _duration(row.first_action_ns),
+                _duration(row.build_ns),
+                NO_VALUE if row.device_memory_bytes is None else format_bytes(row.device_memory_bytes).split(" (")[0],
+                NO_VALUE if row.launches_per_step is None else f"{row.launches_per_step:g}",
+                _energy(None if point is None else point.energy_per_step_j),
+                _energy(None if point is None else point.energy_above_idle_j),
+                NO_VALUE if point is None or point.cpu_share is None else percent(round(point.cpu_share, 3)),
+                NO_VALUE
+                if point is None or point.status != OK
+                else f"{format_count(point.misses)} of {format_count(point.releases)}",
+            )
+        )
+    return Table("Costs", head, tuple(body))
+
+
+def _energy(joules: float | None) -> str:
+    if joules is None:
+        return NO_VALUE
+    return f"{joules:.2f} J" if abs(joules) >= 1 else f"{joules * 1000:.3g} mJ"
+
+
+def _duration(ns: float | None) -> str:
+    return NO_VALUE if ns is None else format_duration(ns)
+
+
+def _keep_warm(rates: Sequence[str], rows: Sequence[Row]) -> list[Table]:
+    """Per paced rate: what each keep-warm brings and costs. Empty where only `none` was measured."""
+    tables = []
+    for rate in rates:
+        body, notes = [], []
+        for row in rows:
+            tight, plain = row.point(TIGHT), row.point(rate)
+            points = [p for p in row.points if p.rate == rate]
+            if row.status != OK or len(points) < 2:
+                continue
+            for point in points:
+                if point.status == OK:
+                    body.append((row.backend, point.keep_warm, *_cure(point, plain, tight)))
+                else:
+                    notes.append((f"{row.backend}, {point.keep_warm}", f"{point.status}: {point.reason}"))
+        head = ("backend", "keep-warm", "p50 µs", "p99 µs", "× tight", "wake-up µs", "CPU", "power")
+        title = f"Keep-warm at {rate_words(rate)}"
+        tables.append(Table(title, head, tuple(body), left=(0, 1), notes=tuple(notes)))
+    return tables
+
+
+def _cure(point: Point, plain: Point | None, tight: Point | None) -> tuple[str, ...]:
+    p50, base = point.p("p50"), None if tight is None else tight.p("p50")
+    times = NO_VALUE if p50 is None or not base else f"{p50 / base:.2f}"
+    power = NO_VALUE if point.power_w is None else f"{point.power_w:.1f} W"
+    if point.power_w is not None and plain is not None and plain.power_w is not None and point is not plain:
+        power += f" ({point.power_w - plain.power_w:+.1f})"
+    share = NO_VALUE if point.cpu_share is None else f"{point.cpu_share * 100:.1f} %"
+    return (_us(p50), _us(point.p("p99")), times, _us(point.wakeup_p50_ns), share, power)
+
+
+def _device(rows: Sequence[Row]) -> Table:
+    """Clocks, temperature and throttle reasons by point; empty where nothing was read."""
+    body = []
+    for row in rows:
+        for point in row.points:
+            sm = [b.sm_hz for b in point.blocks if b.sm_hz is not None]
+            if not sm:
+                continue
+            warmth = [b.temperature_c for b in point.blocks if b.temperature_c is not None]
+            reasons = dict.fromkeys(r for b in point.blocks for r in b.throttle)
+            body.append(
+                (
+                    row.backend,
+                    rate_words(point.rate),
+                    point.keep_warm,
+                    " ".join(f"{low / 1e6:.0f}–{high / 1e6:.0f}" for low, high in sm),
+                    f"{max(warmth):.0f}" if warmth else NO_VALUE,
+                    NO_VALUE if point.power_w is None else f"{point.power_w:.1f}",
+                    ", ".join(reasons) or "none",
+                )
+            )
+    head = ("backend", "rate", "keep-warm", "SM MHz by block", "°C", "W", "throttled")
+    return Table("Device clocks by block", head, tuple(body), left=(0, 2, 6))
+
+
+def _reasons(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
+    found = [(r.backend, r.status, r.reason) for r in rows if r.status != OK]
+    for row in rows:
+        if row.status == OK:
+            found += [
+                (f"{row.backend} at {rate_words(p.rate)}", p.status, p.reason)
+                for p in row.points
+                if p.status != OK and p.keep_warm == "none"
+            ]
+    return found
+
+
+def merged_table(merged: Merged) -> Table:
+    """One table over devices: p50 by rate, the key in front."""
+    head = (
+        "policy",
+        "backend",
+        "device",
+        "power mode",
+        "clocks",
+        "software",
+        *(f"{rate_words(r)} p50 µs" for r in merged.rates),
+        "",
+    )
+    body = []
+    for row in merged.rows:
+        cells = [_us(row.p50_ns.get(rate)) for rate in merged.rates]
+        note = "" if row.status == OK else f"{row.status}: {row.reason}"
+        key = (row.policy, row.backend, row.device, row.power_mode or "unknown", row.clocks or "unknown", row.software)
+        body.append((*key, *cells, note))
+    return Table("All devices", head, tuple(body), left=(0, 1, 2, 3, 4, 5, len(head) - 1))

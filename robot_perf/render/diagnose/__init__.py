@@ -1,0 +1,1 @@
+"""Profiles, diagnoses and utilisation for people."""

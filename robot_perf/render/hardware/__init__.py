@@ -1,0 +1,1 @@
+"""Devices, ceilings and the machine for people."""

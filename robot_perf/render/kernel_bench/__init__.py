@@ -1,0 +1,1 @@
+"""The kernels' bench for people."""

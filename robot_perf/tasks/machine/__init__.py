@@ -1,0 +1,1 @@
+"""`doctor`, `selftest` and `devices`."""

@@ -1,0 +1,1 @@
+"""`profile`, `diagnose` and `utilisation`."""

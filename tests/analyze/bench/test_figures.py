@@ -1,0 +1,214 @@
+"""A point's figures, its A/A floor, which backend is faster, what to use, and the table over devices."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from fake_runs import executions, make_run
+
+from robot_perf.analyze.bench.advice import advise
+from robot_perf.analyze.bench.figures import block_figures, median_answer, noise_floor, point_of, with_penalty
+from robot_perf.analyze.bench.merge import merge
+from robot_perf.run.bench_report import INVALID, OK, TIGHT, BenchReport, Figure, Machine, Point, PolicyHead, Row
+
+MS, US = 1_000_000, 1_000
+
+
+def block(seed: int, typical_us: float, n: int = 250, **conditions):
+    usage = {"window_ns": n * 20 * MS, "process_cpu_ns": n * MS}
+    return make_run(executions(n, seed, round(typical_us * US)), usage=usage, **conditions)
+
+
+def point(typical_us: float, seeds: tuple[int, ...] = (1, 2), shift: float = 1.0, rate: str = "50"):
+    runs = [block(s, typical_us * shift**i) for i, s in enumerate(seeds)]
+    blocks = [block_figures(run, i, f"runs/{i}.parquet") for i, run in enumerate(runs)]
+    return point_of(rate, 20 * MS, "none", runs, blocks), runs
+
+
+def test_a_point_pools_its_blocks():
+    found, runs = point(100)
+    values = np.sort(np.concatenate([r.measured["end_ns"] - r.measured["start_ns"] for r in runs]))
+    assert (found.status, found.n) == (OK, 500)
+    assert found.p("p50") == values[249]  # nearest rank: ceil(0.5 * 500) = 250
+    assert found.p("p99") == values[494]
+    assert found.execution_max_ns == values[-1]
+    assert next(f for f in found.execution if f.name == "p99.9").reason == "not estimable (needs n >= 3688)"
+    assert found.cpu_share == pytest.approx(0.05)
+    assert [b.order for b in found.blocks] == [0, 1]
+    assert found.curve[-1][1] <= found.execution_max_ns
+    assert all(a[1] <= b[1] for a, b in zip(found.curve, found.curve[1:], strict=False))
+
+
+def test_one_invalid_block_takes_the_figures_of_all():
+    runs = [block(1, 100), block(2, 100, invalid=["2 compiles inside the measured window"])]
+    found = point_of("50", 20 * MS, "none", runs, [])
+    assert (found.status, found.reason) == (INVALID, "2 compiles inside the measured window")
+    assert found.execution == ()
+    assert found.p("p50") is None
+
+
+def test_no_run_is_invalid_not_zero():
+    assert point_of("50", 20 * MS, "none", [], []).status == INVALID
+
+
+def test_skipped_releases_stay_in_the_response_and_the_misses():
+    run = make_run(executions(250, 1, 100 * US, slow={40: 70 * MS}))
+    found = point_of("50", 20 * MS, "none", [run], [block_figures(run, 0, "")])
+    assert found.n < found.releases
+    assert found.misses >= 4
+
+
+def test_floor_of_equal_blocks_is_small_and_of_shifted_ones_large():
+    quiet, _ = point(100)
+    shifted, _ = point(100, shift=1.3)
+    assert quiet.floor is not None
+    assert quiet.floor < 0.06
+    assert shifted.floor is not None
+    assert shifted.floor > 0.2
+
+
+def test_one_block_has_an_assumed_floor_and_says_so():
+    floor, reason = noise_floor([np.array(executions(200), np.int64)])
+    assert floor == 0.05
+    assert "assumed" in reason
+
+
+def answer(a_us: float, b_us: float, shift: float = 1.0):
+    (pa, ra), (pb, rb) = point(a_us, (1, 2), shift), point(b_us, (3, 4), shift)
+    return median_answer("p", "50", ("eager", pa, ra), ("graph", pb, rb))
+
+
+def test_a_clear_difference_has_a_direction():
+    assert answer(100, 60).answer == "faster"
+    assert answer(100, 160).answer == "slower"
+
+
+def test_a_difference_inside_the_floor_is_none():
+    found = answer(100, 103, shift=1.3)
+    assert found.answer == "no difference"
+    assert "inside the noise floor" in found.reason
+
+
+def test_the_same_thing_is_never_faster():
+    answers = []
+    for seed in range(12):
+        (pa, ra), (pb, rb) = point(100, (seed, seed + 100)), point(100, (seed + 200, seed + 300))
+        answers.append(median_answer("p", "50", ("a", pa, ra), ("b", pb, rb)).answer)
+    assert not {"faster", "slower"} & set(answers)
+
+
+def test_an_invalid_side_can_t_be_compared():
+    (pa, ra), (pb, rb) = point(100), point(60)
+    found = median_answer("p", "50", ("a", replace(pa, status=INVALID), ra), ("b", pb, rb))
+    assert found.answer == "can't say"
+    assert "INVALID" in found.reason
+
+
+def test_penalty_is_paced_over_tight():
+    paced, _ = point(200)
+    tight = replace(point(50)[0], rate=TIGHT, period_ns=0)
+    first, second = with_penalty([paced, tight])
+    assert first.penalty == pytest.approx((paced.p("p50") or 0) / (tight.p("p50") or 1))
+    assert second.penalty is None
+
+
+def row(name: str, *points: Point) -> Row:
+    return Row("mlp", name, name, points=points)
+
+
+def at(
+    p50_us: float,
+    *,
+    keep_warm: str = "none",
+    cpu: float = 0.02,
+    watts: float | None = None,
+    rate: str = "50",
+    floor: float = 0.02,
+):
+    figure = Figure("p50", round(p50_us * US))
+    return Point(rate, 20 * MS, keep_warm, n=500, execution=(figure,), floor=floor, cpu_share=cpu, power_w=watts)
+
+
+def test_advice_takes_the_fastest_backend_and_states_its_price():
+    found = advise("mlp", "50", [row("eager", at(400)), row("graph", at(240), at(30, rate=TIGHT))])
+    assert (found.backend, found.keep_warm) == ("graph", "none")
+    assert found.times_tight == pytest.approx(8)
+    assert "8.0 × tight" in found.words
+
+
+def test_an_affordable_keep_warm_is_advised_and_a_dear_one_named():
+    points = [
+        at(243, watts=120),
+        at(74, keep_warm="rehearse:300", cpu=0.03, watts=121),
+        at(52, keep_warm="spin:period", cpu=1.0, watts=120),
+        at(31, rate=TIGHT),
+    ]
+    found = advise("mlp", "50", [row("graph", *points)])
+    assert found.keep_warm == "rehearse:300"
+    assert "+1.0 W" in found.words
+    assert "without keep-warm 243" in found.words
+    assert "at any price graph with --keep-warm spin:period, 52.0 µs" in found.words
+
+
+def test_equal_candidates_are_settled_by_price():
+    points = [at(50, keep_warm="rehearse:300", watts=130), at(50.5, watts=120)]
+    assert advise("mlp", "50", [row("graph", *points)]).keep_warm == "none"
+
+
+def test_the_simplest_of_equal_cures_is_named_whatever_the_watts():
+    points = [
+        at(177),
+        at(68.5, keep_warm="rehearse:300+spin+spin-sync", cpu=0.021, watts=118, floor=0.12),
+        at(74, keep_warm="rehearse:300", cpu=0.022, watts=125, floor=0.08),
+        at(75, keep_warm="rehearse-loop:1000", cpu=0.055, watts=110, floor=0.3),
+    ]
+    assert advise("mlp", "50", [row("graph", *points)]).keep_warm == "rehearse:300"
+
+
+def test_a_backend_slower_than_the_period_is_not_advised():
+    words = advise("mlp", "50", [row("eager", at(30_000)), row("graph", at(21_000))]).words
+    assert words.startswith(
+        "at 50 Hz: none of these: the fastest, graph, takes 21,000 µs (p50) of a period of 20,000 µs"
+    )
+
+
+def test_missed_releases_are_named_in_the_advice():
+    late = replace(at(400), releases=500, misses=3)
+    assert "it missed 3 of 500 releases" in advise("mlp", "50", [row("graph", late)]).words
+    assert "missed" not in advise("mlp", "50", [row("graph", at(400))]).words
+
+
+def test_no_valid_point_no_advice():
+    bad = Point("50", 20 * MS, status=INVALID, reason="NaN")
+    assert "no backend gave a valid measurement" in advise("mlp", "50", [row("graph", bad)]).words
+
+
+def report(device: str, p50_us: float, sha: str = "a" * 64, mode: str | None = "MAXN") -> BenchReport:
+    return BenchReport(
+        machine=Machine(device, mode, "SM up to 1980 MHz", {"torch": "2.11"}),
+        policies=(PolicyHead("mlp", sha, "", "", 1, ""),),
+        rows=(
+            Row("mlp", "graph", "cuda_graph", facts={"torch": "2.11"}, points=(at(p50_us), at(9, rate=TIGHT))),
+            Row("mlp", "tensorrt", "tensorrt", status="can't run", reason="not installed"),
+        ),
+        rates=("50", TIGHT),
+    )
+
+
+def test_merge_keeps_every_row_with_its_key():
+    merged = merge([("a/bench.json", report("NVIDIA H200", 240)), ("b/bench.json", report("Orin", 700, mode="15W"))])
+    assert merged.rates == ("50", TIGHT)
+    assert [(r.device, r.power_mode, r.backend) for r in merged.rows if r.backend == "graph"] == [
+        ("NVIDIA H200", "MAXN", "graph"),
+        ("Orin", "15W", "graph"),
+    ]
+    refused = [r for r in merged.rows if r.status != OK]
+    assert len(refused) == 2
+    assert refused[0].reason == "not installed"
+
+
+def test_merge_says_when_the_files_of_one_name_differ():
+    merged = merge([("a", report("X", 1)), ("b", report("Y", 2, sha="b" * 64))])
+    assert any("2 different files" in note for note in merged.notes)

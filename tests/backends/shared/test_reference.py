@@ -1,0 +1,88 @@
+"""The truth gate's reference: who makes it, for how many steps, and what happens where none can be had."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robot_perf import backends, policies
+from robot_perf.measure.order import WorkOrder
+from robot_perf.measure.window.truth import truth
+from robot_perf.policies.observations import open_observations
+from robot_perf.specs import LoopSpec
+from robot_perf.tasks.reference import candidates, make_reference, needs_reference, with_reference
+
+LOOP = LoopSpec(period_ns=1_000_000, deadline_ns=1_000_000, steps=1)
+
+
+def _order(spec: Any, backend: str = "python", **options: Any) -> WorkOrder:
+    return WorkOrder(map_path="", policy=spec, backend=backend, loop=LOOP, options=options)
+
+
+def test_a_stateful_policy_gets_a_hundred_steps_and_every_backend_passes(tmp_path: Path) -> None:
+    spec = policies.describe("lstm", preset="tiny")
+    made = make_reference(spec, tmp_path, seed=3)
+    assert made.path is not None and made.steps == 100
+    arrays = np.load(made.path)
+    assert arrays["in.0"].shape == (100, 1, 12) and arrays["out.2"].shape == (100, 1, 1, 16)
+    assert not np.array_equal(arrays["in.0"][0], open_observations(spec, seed=3).at(0)[0])  # not the loop's own inputs
+    order = replace(_order(spec), reference=made.path)
+    runner = backends.load("python", spec, {})
+    found = truth(order, runner, open_observations(spec))
+    assert found.invalid == [] and found.checked == {"0": 100, "1": 100, "2": 100}
+    assert found.relative == pytest.approx(1e-4)
+
+
+def test_a_backend_that_loses_its_state_is_invalid(tmp_path: Path) -> None:
+    spec = policies.describe("lstm", preset="tiny")
+    made = make_reference(spec, tmp_path)
+    runner = backends.load("python", spec, {})
+    step = runner.step
+
+    def forgets(observation: Any) -> Any:
+        runner.reset()
+        return step(observation)
+
+    runner.step = forgets  # type: ignore[method-assign]
+    found = truth(replace(_order(spec), reference=made.path), runner, open_observations(spec))
+    assert found.invalid and "float32 CPU reference" in found.invalid[0] and "first at step 1" in found.invalid[0]
+
+
+def test_half_precision_gets_its_own_tolerance(tmp_path: Path) -> None:
+    spec = policies.describe("mlp", preset="tiny")
+    made = make_reference(spec, tmp_path)
+    assert made.steps == 20
+    order = replace(_order(spec, device="cuda:0", precision="fp16"), reference=made.path)
+    found = truth(order, backends.load("python", spec, {}), open_observations(spec))
+    assert found.relative == 5e-3 and not found.invalid
+
+
+def test_only_a_device_needs_one_and_nulls_have_none(tmp_path: Path) -> None:
+    assert not needs_reference({"device": "cpu"}) and not needs_reference({}) and needs_reference({"device": "cuda:0"})
+    spec = policies.describe("mlp", preset="tiny")
+    order, made = with_reference(_order(spec, device="cpu"), tmp_path)
+    assert order.reference is None and made.conditions() == {"compared": False, "reason": made.reason}
+    order, made = with_reference(_order(spec, backend="cuda_graph", device="cuda:0"), tmp_path)
+    assert order.reference == made.path and made.conditions()["compared"]
+    assert make_reference(policies.describe("null"), tmp_path).path is None
+
+
+@pytest.mark.parametrize(
+    ("factory", "words"),
+    [("odd_reference:Draws", "draws random numbers"), ("odd_reference:Raises", "no device here")],
+)
+def test_why_there_is_none(factory: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2] / "helpers")
+    made = make_reference(policies.describe(factory), tmp_path)
+    assert made.path is None and words in made.reason
+
+
+def test_candidates_by_kind(shared_dir: Path) -> None:
+    assert candidates(policies.describe("mlp")) == ("onnxruntime", "eager", "python")
+    assert candidates(policies.describe("act")) == ("onnxruntime", "eager")
+    assert candidates(policies.describe(str(shared_dir / "policies/good/g1_lstm_reset.pt"))) == ("eager",)
+    assert candidates(policies.describe(str(shared_dir / "policies/good/humanoid_lite_mlp.onnx"))) == ("onnxruntime",)

@@ -1,0 +1,139 @@
+"""The bench screen, its markdown and its page: what is asked for stands there, hostile names stay text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from robot_perf.analyze.bench.merge import merge
+from robot_perf.render.bench.html import bench_html
+from robot_perf.render.bench.markdown import bench_markdown, merged_markdown
+from robot_perf.render.bench.picture import bench_picture
+from robot_perf.render.bench.text import bench_text, merged_text
+from robot_perf.run.bench_report import (
+    INVALID,
+    TIGHT,
+    Advice,
+    Answer,
+    BenchReport,
+    Block,
+    Figure,
+    Machine,
+    Point,
+    PolicyHead,
+    Row,
+)
+
+US = 1_000
+
+
+def point(rate: str, p50_us: float, **more) -> Point:
+    period = 0 if rate == TIGHT else round(1e9 / float(rate))
+    figures = (Figure("p50", round(p50_us * US)), Figure("p99", round(p50_us * 2 * US)))
+    curve = tuple((10**-i, round(p50_us * (1 + i) * US)) for i in range(3))
+    block = Block(
+        0, 250, round(p50_us * US), None, None, 5, 20, True, sm_hz=(345_000_000, 1_980_000_000), temperature_c=31.0
+    )
+    settings = {"floor": 0.021, "cpu_share": 0.016, "releases": 500, "execution_max_ns": round(p50_us * 3 * US), **more}
+    return Point(rate, period, n=500, execution=figures, curve=curve, blocks=(block,), **settings)
+
+
+def report() -> BenchReport:
+    graph = Row(
+        "mlp", "cuda_graph", "cuda_graph", facts={"captured": True}, cold_start_ns={"load_ns": 900_000_000},
+        first_calls_ns=(300_000,), build_ns=12_000_000, device_memory_bytes=30_000_000, launches_per_step=1,
+        points=(
+            point("50", 243, penalty=7.8, power_w=121.0, energy_per_step_j=2.42, energy_above_idle_j=0.031),
+            point("50", 74, keep_warm="rehearse:300", power_w=122.0),
+            point(TIGHT, 31),
+        ),
+    )  # fmt: skip
+    eager = Row("mlp", "eager", "eager", points=(point("50", 400, penalty=3.2), point(TIGHT, 123)))
+    compiled = Row("mlp", "compile", "compile", status=INVALID, reason="recompiled at step 12: shape guard on obs")
+    bad = Point("50", 20_000_000, status=INVALID, reason="the action was NaN or infinite in 3 steps")
+    ort = Row("mlp", "onnxruntime", "onnxruntime", points=(bad, point(TIGHT, 120)))
+    refused = Point("50", 20_000_000, "touch:300", "can't run", "does not say where its weights lie")
+    graph = replace(graph, points=(*graph.points, refused))
+    return BenchReport(
+        Machine("NVIDIA H200", "power limit 700 W", "SM up to 1980 MHz", {"torch": "2.11"}, idle_power_w=118.2, meter="NVML"),
+        (PolicyHead("mlp", None, "obs float32 [1, 48]", "actions float32 [1, 12]", 190_860, "state: none found"),),
+        (graph, eager, compiled, ort),
+        answers=(Answer("mlp", TIGHT, "onnxruntime", "eager", "no difference", "inside the noise floor 4 µs"),),
+        advice=(Advice("mlp", "50", "at 50 Hz: cuda_graph with --keep-warm rehearse:300, p50 74.0 µs"),),
+        rates=("50", TIGHT), steps=500, blocks=2, created_utc="2026-11-30T00:00:00Z", version="0.1.0", argv=("bench", "mlp"),
+    )  # fmt: skip
+
+
+def test_the_screen_answers_what_was_asked(golden):
+    golden("bench.txt", str(bench_text(report(), saved="reports/nvidia-h200: bench.json")) + "\n")
+
+
+def test_reasons_stand_in_place_of_figures():
+    text = str(bench_text(report()))
+    assert "recompiled at step 12" in text
+    assert "onnxruntime at 50 Hz" in text
+    assert "no difference from onnxruntime at tight" in text
+    assert "never run on a Jetson" in text
+    assert "does not say where its weights lie" in text
+
+
+def test_an_unfinished_bench_says_so_first():
+    text = str(bench_text(replace(report(), state="interrupted after 0 of 2 policies")))
+    assert text.startswith("NOT COMPLETE")
+
+
+def test_markdown_has_pictures_reasons_and_the_command():
+    text = bench_markdown(report(), {"mlp": "bench-mlp.png"})
+    assert "](bench-mlp.png)" in text
+    assert "`robot-perf bench mlp`" in text
+    assert "recompiled at step 12" in text
+    assert "| cuda\\_graph | 243.0 | 486.0 | 729.0 |" in text
+
+
+HOSTILE = '<script>alert(1)</script>"|`\x1b[2J$x_y$\u202e'
+
+
+def hostile() -> BenchReport:
+    one = report()
+    rows = tuple(
+        replace(r, policy=HOSTILE, backend=HOSTILE + r.backend, reason=HOSTILE if r.reason else "") for r in one.rows
+    )
+    head = replace(one.policies[0], name=HOSTILE, inputs=HOSTILE)
+    return replace(one, rows=rows, policies=(head,), answers=(), advice=(Advice(HOSTILE, "50", HOSTILE),))
+
+
+def test_hostile_names_stay_text_everywhere():
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    page = bench_html(hostile())
+    assert "<script" not in page
+    assert "<script" not in bench_markdown(hostile(), {})
+    assert "\x1b" not in str(bench_text(hostile()))
+
+
+def test_the_page_loads_nothing():
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    page = bench_html(report())
+    assert "default-src 'none'" in page
+    assert "<svg" in page
+    assert page.count("<html") == 1
+    assert 'src="http' not in page
+    assert "cuda_graph" in page
+
+
+def test_pictures_are_drawn_or_none():
+    pytest.importorskip("matplotlib")
+    picture = bench_picture(report(), "mlp")
+    assert picture is not None
+    assert picture.startswith(b"\x89PNG")
+    assert bench_picture(report(), "another") is None
+
+
+def test_merged_table_has_the_key_in_front():
+    merged = merge([("a/bench.json", report())])
+    text = str(merged_text(merged))
+    for word in ("NVIDIA H200", "power limit 700 W", "SM up to 1980 MHz", "50 Hz p50 µs", "INVALID"):
+        assert word in text
+    assert "| mlp | cuda\\_graph |" in merged_markdown(merged)
