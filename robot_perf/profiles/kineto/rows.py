@@ -18,7 +18,7 @@ import numpy as np
 from robot_perf.errors import ProfileError
 from robot_perf.profiles.build import Names, check_rows, integer
 from robot_perf.profiles.kineto.facts import copy_facts, overhead_kind
-from robot_perf.profiles.kineto_times import PS, picoseconds, picoseconds_since
+from robot_perf.profiles.kineto.times import PS, picoseconds, picoseconds_since
 from robot_perf.profiles.model import ANNOTATION, CPU_OP, KERNEL, MEMCPY, MEMSET, NULL, PYTHON, Column
 from robot_perf.profiles.names import api_kind, base_api_name
 

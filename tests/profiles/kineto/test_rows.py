@@ -18,7 +18,7 @@ from robot_perf.profiles.kineto import importer as kineto
 from robot_perf.profiles.kineto import jsonstream
 from robot_perf.profiles.kineto.jsonstream import EventStream
 from robot_perf.profiles.kineto.rows import SHORT_RANGE, TraceRows
-from robot_perf.profiles.kineto_times import picoseconds, picoseconds_since
+from robot_perf.profiles.kineto.times import picoseconds, picoseconds_since
 from robot_perf.profiles.model import Profile, rows
 
 BASE = 4_871_234_567_000
