@@ -79,7 +79,7 @@ def test_any_array_of_objects_streams_as_json_reads_it(events: list[dict[str, An
 def test_times_are_exact_whatever_their_size(whole: int, fraction: int, digits: int) -> None:
     text = f"{whole}.{fraction:06d}"[: len(str(whole)) + 1 + digits] if digits else str(whole)
     value: Any = text if digits else whole
-    assert kineto_times.picoseconds(value) == int(Decimal(text) * 1_000_000)
+    assert times.picoseconds(value) == int(Decimal(text) * 1_000_000)
 
 
 def test_absolute_epoch_microseconds_keep_their_nanoseconds() -> None:
