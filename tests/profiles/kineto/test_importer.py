@@ -16,8 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from robot_perf.errors import ProfileError
+from robot_perf.profiles import load
 from robot_perf.profiles.kineto import importer as kineto
-from robot_perf.profiles.kineto import jsonstream, load
+from robot_perf.profiles.kineto import jsonstream, times
 from robot_perf.profiles.kineto.jsonstream import EventStream
 from robot_perf.profiles.model import NULL, Profile
 
