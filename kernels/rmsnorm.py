@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, install_line
 from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
 
 __all__ = ["add_rms_norm", "add_rms_norm_", "explain", "rms_norm", "rms_norm_", "warmup"]
@@ -45,7 +45,7 @@ def _start() -> None:
         import torch as torch_module
     except ImportError as error:
         raise BackendUnavailableError(
-            "rms_norm needs torch, which is not installed", do="pip install 'robot-perf[torch]'", detail=str(error)
+            "rms_norm needs torch, which is not installed", do=install_line("torch"), detail=str(error)
         ) from error
     from robot_perf.kernels import rmsnorm_eager, rmsnorm_ops
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from importlib import metadata
 from typing import Any
 
-from robot_perf.errors import RobotPerfError, UsageError
+from robot_perf.errors import RobotPerfError, UsageError, install_line
 from robot_perf.measure.node.parameters import PARAMETERS, Parameter, checked
 
 MISSING: Exception | None = None
@@ -35,7 +35,7 @@ def require() -> None:
         return
     apt = "install ros-<distro>-ros-base of Humble, Jazzy or Kilted with apt and source /opt/ros/<distro>/setup.bash"
     if platform.machine() == "x86_64":
-        do = f'pip install "robot-perf[ros]" (x86-64 wheels of Jazzy), or {apt}.'
+        do = f"{install_line('ros')} (x86-64 wheels of Jazzy), or {apt}."
     else:
         do = f"There is no {platform.machine()} wheel on PyPI: {apt}; a virtual environment then needs --system-site-packages."
     raise RobotPerfError("this node needs rclpy, which can't be imported", why=f"{MISSING} ({sys.executable}).", do=do)

@@ -17,7 +17,7 @@ from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.shared.text import first_line
 from robot_perf.backends.torch_policy import load as torch_load
 from robot_perf.backends.torch_policy.runner import TorchRunner
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, install_line
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.specs import PolicySpec
 
@@ -32,7 +32,7 @@ def unavailable() -> str | None:
         import torch  # noqa: F401 - a wheel may be there and still lack a library that it links to
     except (ImportError, OSError) as error:
         if importlib.util.find_spec("torch") is None:
-            return f'torch is not installed for {sys.executable}; install it: pip install "robot-perf[torch]"'
+            return f"torch is not installed for {sys.executable}; install it: {install_line('torch')}"
         return f"torch is installed but can't be imported: {first_line(error)}"
     return None
 

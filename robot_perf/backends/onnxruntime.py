@@ -20,7 +20,7 @@ from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.shared.child import in_child
 from robot_perf.backends.shared.text import first_line
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import PolicyError, UsageError, install_line
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.policies.observations import initial_state, random_array
 from robot_perf.specs import PolicySpec
@@ -36,7 +36,7 @@ def unavailable() -> str | None:
         import onnxruntime  # noqa: F401 - a wheel may be there and still lack a library that it links to
     except (ImportError, OSError) as error:
         if importlib.util.find_spec("onnxruntime") is None:
-            return f'onnxruntime is not installed for {sys.executable}; install it: pip install "robot-perf[onnx]"'
+            return f"onnxruntime is not installed for {sys.executable}; install it: {install_line('onnx')}"
         return f"onnxruntime is installed but can't be imported: {first_line(error)}"
     return None
 

@@ -48,7 +48,7 @@ def test_a_missing_runtime_gives_the_install_line(monkeypatch: pytest.MonkeyPatc
         monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
         with pytest.raises(BackendUnavailableError) as caught:
             backends.load(name, policies.describe("mlp"), {})
-        assert f'pip install "robot-perf[{extra}]"' in str(caught.value) and caught.value.exit_code == 2
+        assert f"pip install 'robot_perf[{extra}]'" in str(caught.value) and caught.value.exit_code == 2
 
 
 def test_no_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -85,6 +86,76 @@ def test_a_queued_rehearsal_is_a_step_whose_state_and_answers_are_put_back(carri
     assert outputs[0][0] == 11.0
     assert work.calls == (["keep", "launch", "wait", "put back"] if carries else ["launch", "wait"])
     assert runner.step([np.ones(1)])[0][0] == (12.0 if carries else 13.0)
+
+
+def body_on_the_cpu(step, history):
+    """The part of a torch body that keeps and puts back, around a module whose state is the buffer `history`."""
+    torch = pytest.importorskip("torch")
+    from robot_perf.backends.gpu.torch_body import Body
+
+    class Module(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("history", history(torch))
+            self.register_buffer("mean", torch.ones(2))
+
+        def forward(self, obs):
+            step(self, obs)
+            return self.history.sum() + self.mean.sum()
+
+    body = Body.__new__(Body)
+    module = Module()
+    body.torch, body.policy, body.module = torch, SimpleNamespace(name="tested", state_note=""), module
+    body.flat, body.low, body.results = [torch.zeros(2)], None, []
+    body._call, body._assemble, body._checked = module, None, True
+    body._carried, body._moving, body._aside = [], [], []
+    return body
+
+
+def written(module, obs) -> None:
+    module.history.mul_(0.5).add_(obs)
+
+
+def replaced(module, obs) -> None:
+    module.history = 0.5 * module.history + obs
+
+
+@pytest.mark.parametrize("step", [written, replaced])
+def test_a_buffer_that_the_first_look_leaves_at_zero_is_state_all_the_same(step):
+    """After a load the state is zeros, and so are the inputs that the look computes on."""
+    body = body_on_the_cpu(step, lambda torch: torch.zeros(2))
+    assert body.find_state()
+    assert body._moving == ["history"]
+    body.flat[0].fill_(1.0)
+    body.compute()
+    before = body.module.history.clone()
+    for _ in range(3):
+        body.keep()
+        body.compute()
+        assert not body.torch.equal(body.module.history, before)
+        body.put_back()
+        assert body.torch.equal(body.module.history, before)
+
+
+def test_a_module_that_only_reads_its_buffers_has_no_state_to_keep():
+    body = body_on_the_cpu(lambda module, obs: None, lambda torch: torch.zeros(2))
+    assert not body.find_state()
+
+
+def test_a_buffer_that_grows_is_not_rehearsed():
+    def grown(module, obs) -> None:
+        module.history = module.torch.cat([module.history, obs[None]])
+
+    body = body_on_the_cpu(grown, lambda torch: torch.zeros(1, 2))
+    body.module.torch = body.torch
+    assert body.find_state()
+    body.keep()
+    body.compute()
+    body.put_back()
+    assert body.module.history.shape == (1, 2)
+    body.compute()
+    with pytest.raises(UsageError, match="can't be rehearsed"):
+        body.keep()
 
 
 def test_a_nudge_without_cuda_python_says_how_to_get_it(monkeypatch):

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'robot-perf[torch]'")
+torch = pytest.importorskip("torch", reason="torch is not installed: pip install 'robot_perf[torch]'")
 
 HAVE_TRITON = importlib.util.find_spec("triton") is not None
 ON_GPU = torch.cuda.is_available()

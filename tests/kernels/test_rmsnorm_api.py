@@ -165,7 +165,7 @@ def test_without_torch_the_error_says_how_to_get_it():
         "from robot_perf.errors import RobotPerfError\n"
         "try: rms_norm(1)\nexcept RobotPerfError as e: print(e)"
     )
-    assert "robot-perf[torch]" in out
+    assert "robot_perf[torch]" in out
 
 
 def run(code):

@@ -23,10 +23,10 @@ def _rclpy():
         warnings.simplefilter("ignore")  # ROS's own parser imports sre_parse, which Python deprecated
         pytest.importorskip(
             "rosidl_generator_py",
-            reason="rclpy is not installed: pip install 'robot-perf[ros]' (x86-64), or a ROS 2 distribution",
+            reason="rclpy is not installed: pip install 'robot_perf[ros]' (x86-64), or a ROS 2 distribution",
         )
     return pytest.importorskip(
-        "rclpy", reason="rclpy is not installed: pip install 'robot-perf[ros]' (x86-64), or a ROS 2 distribution"
+        "rclpy", reason="rclpy is not installed: pip install 'robot_perf[ros]' (x86-64), or a ROS 2 distribution"
     )
 
 

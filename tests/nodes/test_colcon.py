@@ -72,7 +72,7 @@ def sourced(workspace, command):
 @pytest.mark.parametrize("how", [[], ["--symlink-install"]], ids=["copied", "linked"])
 def test_ros_finds_it_and_the_installed_nodes_run_by_name(tmp_path, how):
     pytest.importorskip(
-        "ament_index_python", reason="ament_index_python is not installed: pip install 'robot-perf[ros]'"
+        "ament_index_python", reason="ament_index_python is not installed: pip install 'robot_perf[ros]'"
     )
     build(tmp_path, how)
     found = sourced(tmp_path, f"{sys.executable} -c '{_INDEX}'")

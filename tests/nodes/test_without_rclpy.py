@@ -26,7 +26,7 @@ sys.exit(importlib.import_module("robot_perf.nodes." + sys.argv[1]).main([]))
 @pytest.mark.parametrize("node", ["policy_node", "monitor_node", "observation_node"])
 @pytest.mark.parametrize(
     ("machine", "words", "never"),
-    [("x86_64", "robot-perf[ros]", "no x86_64 wheel"), ("aarch64", "There is no aarch64 wheel", "pip install")],
+    [("x86_64", "robot_perf[ros]", "no x86_64 wheel"), ("aarch64", "There is no aarch64 wheel", "pip install")],
 )
 def test_the_message_fits_the_processor(node, machine, words, never):
     done = subprocess.run(

@@ -20,10 +20,10 @@ import numpy as np
 from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.protocol import Array
-from robot_perf.errors import BackendUnavailableError, UsageError
+from robot_perf.errors import BackendUnavailableError, UsageError, install_line
 from robot_perf.specs import TensorSpec
 
-INSTALL = 'pip install "robot-perf[gpu]"'
+INSTALL = install_line("gpu")
 
 
 class CudaError(RuntimeError):

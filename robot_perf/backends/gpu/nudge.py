@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, install_line
 
 # PTX 6.0 for any GPU since Maxwell: the driver compiles it at load.
 _PTX = b".version 6.0\n.target sm_50\n.address_size 64\n.visible .entry nudge()\n{\n ret;\n}\n\0"
@@ -22,7 +22,7 @@ class Nudge:
             from cuda.bindings import driver
         except ImportError as error:
             raise BackendUnavailableError(
-                "keep-warm tiny-kernel needs cuda-python", why=str(error), do="pip install 'robot_perf[gpu]'"
+                "keep-warm tiny-kernel needs cuda-python", why=str(error), do=install_line("gpu")
             ) from None
         self._driver = driver
         _checked(driver.cuInit(0))

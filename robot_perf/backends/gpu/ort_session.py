@@ -18,7 +18,7 @@ import numpy as np
 from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.onnxruntime import refused, runtime_errors, session_settings, source_of
-from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError
+from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, install_line
 from robot_perf.policies.asked import shown
 from robot_perf.policies.observations import random_array
 from robot_perf.policies.onnxfile import lower
@@ -26,7 +26,7 @@ from robot_perf.specs import PolicySpec
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 CPU = "CPUExecutionProvider"
-INSTALL = 'pip uninstall onnxruntime; pip install "robot-perf[onnx-gpu]" (never both: they share one folder)'
+INSTALL = f"pip uninstall onnxruntime; {install_line('onnx-gpu')} (never both: they share one folder)"
 
 
 def preload() -> str:

@@ -142,11 +142,18 @@ class Body:
                 do="Use tiny-kernel or spin.",
             )  # fmt: skip
         kept = self.results
-        self._moving = list(self.buffers())
+        before = self.buffers()
+        self._moving = list(before)
+        written = {n: _writes(t) for n, t in before.items()}
         self.keep()
         self.compute()
         after = self.buffers()
-        moving = [n for n, t, v in self._aside if n and (after[n] is not t or not self.torch.equal(t, v))]
+        # By torch's count of writes too: zeros that a call writes over zeros are state all the same.
+        moving = [
+            n
+            for n, t, v in self._aside
+            if n and (after[n] is not t or _writes(t) != written[n] or not self.torch.equal(t, v))
+        ]
         self.put_back()
         self._moving, self._aside, self.results = moving, [], kept
         return bool(moving or self._carried)
@@ -160,6 +167,13 @@ class Body:
         elif self._moving:
             buffers = self.buffers()  # a call may have put another tensor there
             self._aside = [(n, buffers[n] if n else t, v) for n, t, v in self._aside]
+            for name, tensor, value in self._aside:
+                if tensor.shape != value.shape:  # a copy would broadcast
+                    raise UsageError(
+                        f"{self.policy.name} can't be rehearsed",
+                        why=f"Its buffer {name} was {list(value.shape)}, a call made it {list(tensor.shape)}.",
+                        do="Use tiny-kernel or spin.",
+                    )
         for _, tensor, value in self._aside:
             value.copy_(tensor)
 
@@ -225,6 +239,11 @@ class Body:
 
 def _closed(*_: Any) -> Any:
     raise RuntimeError("the runner is closed")
+
+
+def _writes(tensor: Any) -> int:
+    """How often torch wrote into it in place; 0 for an inference tensor, which keeps no count."""
+    return 0 if tensor.is_inference() else int(tensor._version)
 
 
 def _pinned(torch: Any, tensor: Any) -> Any:

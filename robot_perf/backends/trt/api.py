@@ -13,12 +13,12 @@ from typing import Any
 
 from robot_perf.backends.gpu import cudart, faults
 from robot_perf.backends.shared.text import first_line
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, install_line
 
 EDITIONS = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
 INSTALL = {
-    "tensorrt": 'pip install "robot-perf[tensorrt]"',
-    "tensorrt_rtx": 'pip install tensorrt-rtx "robot-perf[gpu]"',
+    "tensorrt": install_line("tensorrt"),
+    "tensorrt_rtx": install_line("tensorrt-rtx"),
 }
 
 
