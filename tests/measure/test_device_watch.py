@@ -113,7 +113,12 @@ class FakeMeter:
 
 
 class FakeMap(dict):
-    pass
+    """A map whose window has 10 releases."""
+
+    request = {"loop": {"steps": 10}}  # noqa: RUF012
+
+    def reached(self) -> int:
+        return self.get("reached", 0)
 
 
 def watched(meter: FakeMeter, monkeypatch: pytest.MonkeyPatch, times_s: list[float]):
@@ -135,6 +140,17 @@ def test_energy_counter_gives_the_mean_power(monkeypatch):
     use = watch.use()
     assert use.power_w == pytest.approx((400 - 100) / 1.5)
     assert use.throttle == ("power cap",)
+
+
+def test_what_follows_the_last_release_is_no_part_of_the_window(monkeypatch):
+    meter = FakeMeter([100.0, 250.0, 9999.0], [1.0, 1.0, 1.0], [10**9, 2 * 10**9, 3 * 10**9])
+    watch = watched(meter, monkeypatch, [1.0])
+    for second in (2.0, 3.5):
+        watch_device.time.monotonic = lambda second=second: second
+        watch_device.time.monotonic_ns = lambda second=second: int(second * 1e9)
+        watch.look(FakeMap({Word.PHASE: Phase.RUNNING, "reached": 10}))
+    use = watch.use()
+    assert (use.power_w, len(use.samples)) == (pytest.approx(150.0), 2)
 
 
 def test_without_a_counter_samples_are_averaged(monkeypatch):

@@ -27,17 +27,26 @@ class DeviceUse:
 
 
 class DeviceWatch:
-    """`look` belongs to the conductor's polling; `use` ends the watch. Without a meter every answer is the reason."""
+    """`look` belongs to the conductor's polling; `use` ends the watch. Without a meter every answer is the reason.
+
+    What the worker does after its last release (the pass with marked phases) is no part of the window.
+    """
 
     def __init__(self, meter: Meter | None, reason: str) -> None:
         self._meter, self._reason = meter, reason
         self._samples: list[DeviceSample] = []
         self._energy: list[tuple[int, float]] = []
         self._next_s = 0.0
+        self._over = False
 
     def look(self, stepmap: StepMap) -> None:
-        """Reads when the window begins and every second after; nothing outside the window."""
-        if self._meter is None or stepmap[Word.PHASE] != Phase.RUNNING:
+        """Reads when the window begins, every second after, and when its last release is over; nothing outside the window."""
+        if self._meter is None or self._over or stepmap[Word.PHASE] != Phase.RUNNING:
+            return
+        if stepmap.reached() >= stepmap.request["loop"]["steps"]:
+            self._over = True
+            if self._samples:
+                self._read()
             return
         if time.monotonic() >= self._next_s:
             self._read()
@@ -54,7 +63,7 @@ class DeviceWatch:
         """The mean power: from the energy counter where there is one, else from samples of power."""
         if self._meter is None:
             return DeviceUse(None, self._reason, ())
-        if self._samples:
+        if self._samples and not self._over:  # it ended early, or before a look saw its end
             self._read()
         samples = tuple(self._samples)
         power: float | None = None
