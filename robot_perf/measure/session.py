@@ -15,7 +15,7 @@ from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.recorder import Recorder, host_noise
 from robot_perf.measure.step import OutputWatch, make_step
 from robot_perf.measure.window.collector import Collections, CollectorMode
-from robot_perf.measure.window.keep_warm import keep_warm_hook
+from robot_perf.measure.window.keep_warm import keep_warm_hook, rehearsal_faults
 from robot_perf.measure.window.phases import phase_pass
 from robot_perf.measure.window.realtime import RealTimeSettings
 from robot_perf.measure.window.truth import truth
@@ -119,6 +119,9 @@ class Session:
             self.report["outputs_checked"] = found.checked
             self.report["tolerance"] = found.relative
         self.report["invalid"] += found.invalid
+        faults, notes = rehearsal_faults(self.loop, self.runner, self.observations)
+        self.report["invalid"] += faults
+        self.report["notes"] += notes
         if self.typical_ns < _CHEAP_NS:
             self.report["notes"] += state_findings(self.runner, self.observations)
         self.runner.reset()

@@ -281,3 +281,10 @@ def test_no_rung_looks_at_a_utilisation_number():
         assert by_field(kept, low, high)["utilisation_pct"].mean == value
         ladders.append(climb(evidence_of(run, kept, None, "no trace")))
     assert ladders[0] == ladders[1]
+
+
+def test_one_foreign_process_is_ours_only_where_ours_is_known_to_be_on_the_gpu():
+    kept = {"samples": [{"gpu": {"at_ns": S, "processes": [77]}}]}
+    assert neighbours(kept, 0, 10 * S, (10,)) == (0, "")
+    count, why = neighbours(kept, 0, 10 * S, (10,), on_it=False)
+    assert count is None and "1 process" in why

@@ -126,10 +126,13 @@ def _percent(part: float | None, whole: float | None) -> float | None:
     return None if part is None or not whole else 100 * part / whole
 
 
-def neighbours(kept: Mapping[str, Any], low_ns: int, high_ns: int, own: Sequence[int]) -> tuple[int | None, str]:
+def neighbours(
+    kept: Mapping[str, Any], low_ns: int, high_ns: int, own: Sequence[int], *, on_it: bool = True
+) -> tuple[int | None, str]:
     """Other processes with a context on the GPU, the most seen at once; None and why where that can't be told.
 
-    In a container NVML may give the numbers that the host has for them: a list without our own is not compared with it.
+    In a container NVML may give the numbers that the host has for them: a list without our own is not compared with it, but
+    where ours is known to be on the GPU (`on_it`) a single process is ours.
     """
     lists = [
         s["gpu"]["processes"]
@@ -144,6 +147,7 @@ def neighbours(kept: Mapping[str, Any], low_ns: int, high_ns: int, own: Sequence
         return max(len(set(found) - ours) for found in lists), ""
     if max(map(len, lists)) == 0:
         return None, "NVML lists no process at all, not even ours (a container)"
-    if max(map(len, lists)) == 1:
+    if max(map(len, lists)) == 1 and on_it:
         return 0, ""  # one process, by another number than ours: a container's
-    return None, f"NVML lists {max(map(len, lists))} processes, none by a number of this container"
+    count = max(map(len, lists))
+    return None, f"NVML lists {count} {'process' if count == 1 else 'processes'}, none by a number that is known here"

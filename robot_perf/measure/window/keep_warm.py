@@ -24,6 +24,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from robot_perf.backends.protocol import Arrays, Runner
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
@@ -55,6 +57,7 @@ ALL = (
     "rehearse:300+spin+spin-sync",
     "rehearse-loop:1000+spin-sync",
 )
+_COMPARED = 4  # steps after a reset: state that moves late needs more than two
 _UNTIL_RELEASE = ("spin", "rehearse-loop", "rehearse-every")  # their own way to the release
 _FORM = re.compile(r"^(?P<action>[a-z-]+?)(?::(?P<lead>period|[0-9]+(?:\.[0-9]+)?))?$")
 
@@ -142,6 +145,44 @@ def keep_warm_hook(
     if plan.action == "rehearse-loop":
         return _again_and_again(lead, act, clock, stop)
     return _once(lead, act, clock, stop, spin=plan.spin)
+
+
+def rehearsal_faults(loop: LoopSpec, runner: Runner, observations: Observed) -> tuple[list[str], list[str]]:
+    """Why a rehearsal of this policy is not invisible, as reasons for INVALID and as notes. Leaves the state moved.
+
+    The answers to the first observations after a reset are held against the same with rehearsals between them. Where the
+    policy doesn't repeat itself after a reset, nothing can be told, and that is said.
+    """
+    action = parse_keep_warm(loop.keep_warm).action
+    if action not in ("rehearse", "rehearse-loop", "rehearse-every"):
+        return [], []
+    act, at = _action(action, runner, observations), observations.reader()
+
+    def answers(between: Callable[[], Any]) -> list[list[Any]]:
+        runner.reset()
+        found = []
+        for k in range(_COMPARED):
+            between()
+            found.append([np.array(a) for a in runner.step(at(k))])
+        return found
+
+    plain = answers(lambda: None)
+    if _differ(plain, answers(lambda: None)):
+        what = "its answers don't repeat after a reset (random numbers, or state that the reset does not reach)"
+        return [], [f"keep-warm {loop.keep_warm}: {what}, so it is not known whether the rehearsals moved its state"]
+    if _differ(plain, answers(act)):
+        return [f"keep-warm {loop.keep_warm}: a rehearsal changes what {runner.spec.name} answers next"], []
+    return [], []
+
+
+def _differ(first: list[list[Any]], second: list[list[Any]]) -> bool:
+    """Beyond what the order of a reduction can do: 1e-5 of an output's largest value."""
+    for a, b in zip(first, second, strict=True):
+        for x, y in zip(a, b, strict=True):
+            scale = float(np.max(np.abs(x.astype(np.float64)), initial=0.0))
+            if not np.allclose(x.astype(np.float64), y.astype(np.float64), rtol=0, atol=1e-5 * scale, equal_nan=True):
+                return True
+    return False
 
 
 def _spin(lead: int, clock: Clock, stop: list[bool]) -> Hook:

@@ -127,7 +127,7 @@ def watch(device: str, seconds: float, *, pid: int | None = None, every_s: float
     kept = sampler.conditions()
     unseen = "only watched from outside: nothing here counts its steps or its requests"
     absent = {"load": unseen, "inside": "only watched from outside: there is no timeline of it"}
-    others, why = neighbours(kept, low, high, () if pid is None else (pid,))
+    others, why = neighbours(kept, low, high, () if pid is None else (pid,), on_it=False)
     if pid is None:
         others, why = None, "no --pid says which of its processes is meant"
     evidence = Evidence(

@@ -9,7 +9,14 @@ from loop_fakes import FakeClock, NoObservations, Rows, ScriptedRunner
 from robot_perf.errors import UsageError
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.step import OutputWatch, make_step
-from robot_perf.measure.window.keep_warm import ALL, KeepWarm, keep_warm_hook, loop_part, parse_keep_warm
+from robot_perf.measure.window.keep_warm import (
+    ALL,
+    KeepWarm,
+    keep_warm_hook,
+    loop_part,
+    parse_keep_warm,
+    rehearsal_faults,
+)
 from robot_perf.specs import LoopSpec, PolicySpec, StatePair, TensorSpec
 
 MS, US = 1_000_000, 1_000
@@ -189,3 +196,47 @@ def test_device_cures_are_refused_on_the_cpu(text):
 def test_loops_without_the_idle_time_are_refused(loop, word):
     with pytest.raises(UsageError, match=word):
         hook("rehearse:300", PolicySpec("p", "builtin"), **loop)
+
+
+class Remembering:
+    """A policy whose answer is its observation plus how often it was asked; `rehearse_on` may forget to put that back."""
+
+    def __init__(self, *, puts_back: bool, resets: bool = True) -> None:
+        self.spec = PolicySpec("remembering", "builtin")
+        self.asked, self.puts_back, self.resets = 0.0, puts_back, resets
+
+    def reset(self) -> None:
+        if self.resets:
+            self.asked = 0.0
+
+    def step(self, _observation):
+        self.asked += 1
+        return [np.array([self.asked])]
+
+    def rehearse_on(self, observation) -> None:
+        before = self.asked
+        self.step(observation)
+        if self.puts_back:
+            self.asked = before
+
+
+@pytest.mark.parametrize(
+    ("runner", "invalid", "noted"),
+    [
+        (Remembering(puts_back=True), False, False),
+        (Remembering(puts_back=False), True, False),
+        (Remembering(puts_back=True, resets=False), False, True),
+    ],
+    ids=["put back", "moved", "not repeatable"],
+)
+def test_the_truth_gate_holds_answers_with_rehearsals_against_answers_without(runner, invalid, noted):
+    loop = LoopSpec(period_ns=10 * MS, deadline_ns=10 * MS, steps=5, keep_warm="rehearse:300")
+    faults, notes = rehearsal_faults(loop, runner, NoObservations())
+    assert bool(faults) == invalid and bool(notes) == noted
+    assert not invalid or "changes what remembering answers next" in faults[0]
+    assert not noted or "not known whether the rehearsals moved its state" in notes[0]
+
+
+def test_without_a_rehearsal_nothing_is_compared():
+    loop = LoopSpec(period_ns=10 * MS, deadline_ns=10 * MS, steps=5, keep_warm="spin:300")
+    assert rehearsal_faults(loop, Remembering(puts_back=False), NoObservations()) == ([], [])
