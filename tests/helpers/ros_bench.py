@@ -99,21 +99,24 @@ class Driver:
         while time.monotonic() < until:
             self.executor.spin_once(timeout_sec=0.05)
 
-    def call(self, kind, name: str, request, timeout_s: float = 20.0):
+    def call(self, kind, name: str, request, timeout_s: float = 20.0, attempts: int = 1):
+        """`attempts` above 1 only for questions: DDS may lose an answer whose reader is not matched yet."""
         client = self.node.create_client(kind, name)
         try:
             assert client.wait_for_service(timeout_sec=timeout_s), f"no service {name}"
-            future = client.call_async(request)
-            self.executor.spin_until_future_complete(future, timeout_sec=timeout_s)
-            assert future.done(), f"{name} did not answer"
-            return future.result()
+            for _ in range(attempts):
+                future = client.call_async(request)
+                self.executor.spin_until_future_complete(future, timeout_sec=timeout_s / attempts)
+                if future.done():
+                    return future.result()
+            raise AssertionError(f"{name} did not answer")
         finally:
             self.node.destroy_client(client)
 
     def state(self, node: str = "policy_node") -> str:
         from lifecycle_msgs.srv import GetState
 
-        return self.call(GetState, f"/{node}/get_state", GetState.Request()).current_state.label
+        return self.call(GetState, f"/{node}/get_state", GetState.Request(), attempts=4).current_state.label
 
     def change(self, label: str, node: str = "policy_node") -> bool:
         from lifecycle_msgs.srv import ChangeState
