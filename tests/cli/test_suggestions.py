@@ -18,7 +18,7 @@ DEADLINE = ("deadline", "null", "--rate", "100")
         (("deadline", "mlp", "--rate", "50", "--preset", "quadrupd"), "quadruped"),
         ((*DEADLINE, "--backend", "onnxruntme"), "onnxruntime"),
         ((*DEADLINE, "--overrun", "skp"), "skip"),
-        ((*DEADLINE, "--wait", "Hybird"), "hybrid"),
+        ((*DEADLINE, "--wait", "Hybritt"), "hybrid"),
         (("bench", "mlp", "--backends", "tensort"), "tensorrt"),
         (("devices", "show", "H20 SXM"), "H200 SXM"),
         (("devices", "list", "--class", "jetsn"), "jetson"),
