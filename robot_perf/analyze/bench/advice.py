@@ -16,8 +16,8 @@ _UNKNOWN_FLOOR = 0.05
 def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     """Advice for one policy at one rate over its rows. Keep-warm counts where it adds at most 5 % of a processor.
 
-    Candidates that lie within the noise of the best are equal: the median of all candidates' A/A floors, for one whose own
-    blocks lie far apart must not win by that. Among equals no cure is better than one, then less CPU (in whole per cent of a
+    One whose median is longer than the period is no candidate. Candidates that lie within the noise of the best are equal:
+    the median of all candidates' A/A floors, for one whose own blocks lie far apart must not win by that. Among equals no cure is better than one, then less CPU (in whole per cent of a
     core), then fewer parts. Watts are shown and decide nothing: between two blocks of one thing they differ by more than a
     cure costs.
     """
@@ -29,6 +29,12 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     ]
     if not candidates:
         return Advice(policy, rate, f"at {_rate(rate)}: no backend gave a valid measurement")
+    period = candidates[0][1].period_ns
+    if period:
+        keeping = [(r, p) for r, p in candidates if (p.p("p50") or 0) <= period]
+        if not keeping:
+            return Advice(policy, rate, f"at {_rate(rate)}: none of these: {_too_slow(candidates)}")
+        candidates = keeping
     affordable = [(r, p) for r, p in candidates if _added_share(r, p) <= AFFORDABLE]
     row, point = _cheapest_of_the_best(affordable or candidates)
     best_row, best = _cheapest_of_the_best(candidates)
@@ -36,9 +42,6 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     tight_p50 = None if tight is None else tight.p("p50")
     p50 = point.p("p50") or 0
     times = None if not tight_p50 else p50 / tight_p50
-    if point.period_ns and p50 > point.period_ns:
-        fastest = f"the fastest, {row.backend}{_with(point)}, takes {format_us(p50)} µs (p50) of a period of {format_us(point.period_ns)} µs"
-        return Advice(policy, rate, f"at {_rate(rate)}: none of these: {fastest}")
     words = f"at {_rate(rate)}: {row.backend}{_with(point)}, p50 {format_us(p50)} µs{_price(row, point, times)}"
     if point.misses:
         words += f"; it missed {point.misses:,} of {point.releases:,} releases"
@@ -58,6 +61,12 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
         cpu_share=point.cpu_share,
         power_w=point.power_w,
     )
+
+
+def _too_slow(candidates: Sequence[tuple[Row, Point]]) -> str:
+    row, point = min(candidates, key=lambda c: c[1].p("p50") or 0)
+    took = f"{format_us(point.p('p50') or 0)} µs (p50) of a period of {format_us(point.period_ns)} µs"
+    return f"the fastest, {row.backend}{_with(point)}, takes {took}"
 
 
 def _cheapest_of_the_best(candidates: Sequence[tuple[Row, Point]]) -> tuple[Row, Point]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import selectors
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from robot_perf.errors import RobotPerfError
 from robot_perf.measure.conductor import map_path
 from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.measure.processes.drain import Drain
+from robot_perf.measure.processes.process import signal_name
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.model import Run
@@ -195,7 +195,7 @@ class BlockWorker:
         if code is None:
             return "the measured process did not answer in time"
         if code < 0:
-            return f"the measured process died of {signal.Signals(-code).name}"
+            return f"the measured process died of {signal_name(-code)}"
         return f"the measured process ended with exit code {code}"
 
     def _last_words(self) -> str:
@@ -217,7 +217,7 @@ class BlockWorker:
             self.report["examined"] = message["facts"]
         if not kill and self._wait(_GRACE_S):
             if self._process.returncode < 0:  # not by us: the backend crashed as it freed what it held
-                self.report["ended_by"] = signal.Signals(-self._process.returncode).name
+                self.report["ended_by"] = signal_name(-self._process.returncode)
         else:
             self._process.terminate()
             if not self._wait(_GRACE_S):

@@ -174,6 +174,12 @@ def test_a_backend_slower_than_the_period_is_not_advised():
     )
 
 
+def test_a_dear_keep_warm_that_keeps_the_period_is_advised_over_a_cheap_backend_that_does_not():
+    points = [at(20_100), at(19_900, keep_warm="spin:period", cpu=1.0)]
+    found = advise("mlp", "50", [row("graph", *points)])
+    assert found.keep_warm == "spin:period" and "none of these" not in found.words
+
+
 def test_missed_releases_are_named_in_the_advice():
     late = replace(at(400), releases=500, misses=3)
     assert "it missed 3 of 500 releases" in advise("mlp", "50", [row("graph", late)]).words
