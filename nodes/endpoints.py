@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -66,11 +67,16 @@ def _incompatible(topic: str, trouble: Callable[[str], None]) -> Callable[[Any],
     return told
 
 
-def subscription_events(
-    topic: str, trouble: Callable[[str], None], deadline: Callable[[Any], None] | None = None
-) -> Any:
-    """Callbacks that report an incompatible publisher and, where asked for, missed deadlines."""
-    return _events().SubscriptionEventCallbacks(incompatible_qos=_incompatible(topic, trouble), deadline=deadline)
+def subscription_events(topic: str, trouble: Callable[[str], None], **more: Callable[[Any], None]) -> Any:
+    """Callbacks that report an incompatible publisher, and those of `more` (deadline, message_lost, matched) that are asked for.
+
+    Raises what `ros.unsupported_event_error` names where this rclpy doesn't know one of them (Humble has no `matched`); a middleware
+    that lacks one raises the same when the subscription is made.
+    """
+    kind = _events().SubscriptionEventCallbacks
+    if unknown := set(more) - set(inspect.signature(kind).parameters):
+        raise ros.unsupported_event_error()(f"this rclpy has no event {', '.join(sorted(unknown))}")
+    return kind(incompatible_qos=_incompatible(topic, trouble), **more)
 
 
 def publisher_events(topic: str, trouble: Callable[[str], None]) -> Any:

@@ -26,6 +26,12 @@ from robot_perf.nodes.serving import serve
 from robot_perf.tasks.node import monitoring  # here, not when asked: an import of a second would stand between arrivals
 
 TABLE = MONITOR_PARAMETERS
+_DRAIN_S = 1.0
+_LOOK_S, _IDLE_LOOKS = (
+    0.02,
+    10,
+)  # the middleware's own threads hand over what waited; a look may find a timer instead of a message
+_EVENTS = {"matched": "publishers that come and go", "message_lost": "lost messages", "deadline": "missed deadlines"}
 
 
 class MonitorNode(Node):  # type: ignore[misc]
@@ -83,24 +89,47 @@ class MonitorNode(Node):  # type: ignore[misc]
             raise UsageError(
                 f"parameter match: stamp, but {watched.topic} [{type_name}] has no header", do="Set match to order."
             )
-        deadline: Callable[[Any], None] | None = None
-        if watched is self.output and self.values["deadline_qos_ms"]:
+        wanted = self._events_of(watched)
+        if "deadline" in wanted:
             from rclpy.duration import Duration
 
             qos.deadline = Duration(nanoseconds=round(self.values["deadline_qos_ms"] * 1e6))
-
-            def deadline(info: Any) -> None:
-                watched.deadline_events = info.total_count
-
-        try:
-            events = subscription_events(watched.topic, self._trouble, deadline)
-            self.create_subscription(kind, watched.topic, watched.arrived, qos, event_callbacks=events, raw=True)
-        except ros.unsupported_event_error():
+        refused = []
+        while True:
+            try:
+                events = subscription_events(watched.topic, self._trouble, **wanted)
+                self.create_subscription(kind, watched.topic, watched.arrived, qos, event_callbacks=events, raw=True)
+                break
+            except ros.unsupported_event_error():  # doesn't say which one: the least needed goes first
+                if not wanted:
+                    raise
+                refused.append(_EVENTS[name := next(iter(wanted))])
+                del wanted[name]
+                if name == "deadline":
+                    qos.deadline = type(qos)(depth=1).deadline
+        if refused:
             self.get_logger().warning(
-                f"{watched.topic}: this middleware has no deadline events; the monitor's own clock is always on"
+                f"{watched.topic}: no events for {', '.join(refused)} from this middleware; the monitor's own clock is always on"
             )
-            qos.deadline = type(qos)(depth=1).deadline
-            self.create_subscription(kind, watched.topic, watched.arrived, qos, raw=True)
+
+    def _events_of(self, watched: Watched) -> dict[str, Callable[[Any], None]]:
+        """What the middleware is asked to tell of a topic, the least needed first."""
+
+        def matched(info: Any) -> None:
+            watched.publishers = info.current_count
+            plural = "" if info.current_count == 1 else "s"
+            self.get_logger().info(f"{watched.topic}: {info.current_count} publisher{plural}")
+
+        def lost(info: Any) -> None:
+            watched.lost = info.total_count
+
+        def deadline(info: Any) -> None:
+            watched.deadline_events = info.total_count
+
+        found: dict[str, Callable[[Any], None]] = {"matched": matched, "message_lost": lost}
+        if watched is self.output and self.values["deadline_qos_ms"]:
+            found["deadline"] = deadline
+        return found
 
     def _trouble(self, text: str) -> None:
         if not self._warned:
@@ -136,8 +165,18 @@ class MonitorNode(Node):  # type: ignore[misc]
         limit_s = self.values["duration_s"]
         return bool(limit_s) and now_s >= self.begun_ns / 1e9 + limit_s
 
+    def _take_what_waits(self) -> None:
+        """What arrived before the end still counts; a robot that publishes on doesn't keep its observer."""
+        topics = [t for t in (self.output, self.input) if t is not None]
+        until, idle = time.monotonic() + _DRAIN_S, 0
+        while ros.rclpy.ok() and idle < _IDLE_LOOKS and time.monotonic() < until:
+            before = sum(t.received for t in topics)
+            self.executor.spin_once(timeout_sec=_LOOK_S)
+            idle = 0 if sum(t.received for t in topics) > before else idle + 1
+
     def end(self) -> None:
         """Writes the report where asked and prints the verdict with the monitor's own cost."""
+        self._take_what_waits()
         document = self.report()
         if path := self.values["output_file"]:
             Path(path).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")

@@ -137,11 +137,16 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         stamp, trouble = values["command_stamp"], self.teller.qos
         port = CommandPort(self, mapping.command, command, period_ns=period, stamp=stamp, trouble=trouble)
         self.own(self.destroy_lifecycle_publisher, port.publisher)
+        self._commands = port.publisher
         self._polls = 1 + len(mapping.topics)
         poll = self._poll if values["place"] == "polled" else None
         activity.arm(feed, Edge(port.publisher_of(body.stop), poll=poll, on_stale=values["on_stale"]))
         self.own(self.destroy_timer, ros.steady_timer(self, _TEND_S, self._tend))
         self.teller.open()
+
+    def command_facts(self) -> dict[str, Any]:
+        """The command's topic and how many subscriptions it has reached; only while configured."""
+        return {"topic": self._commands.topic_name, "subscribers": self._commands.get_subscription_count()}
 
     def own(self, destroy: Callable[[Any], Any], entity: Any) -> Any:
         """Keeps an entity until cleanup, and hands it back."""

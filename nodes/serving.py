@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
 
 from robot_perf.errors import ExitCode, RobotPerfError
 from robot_perf.nodes import ros
+
+_LOOK_S = 0.2
 
 
 def serve(name: str, make: Callable[[], Any], args: list[str] | None) -> int:
@@ -19,17 +22,22 @@ def serve(name: str, make: Callable[[], Any], args: list[str] | None) -> int:
     try:
         ros.require()
         from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+        from rclpy.signals import SignalHandlerOptions
     except RobotPerfError as error:
         ros.say(f"{name}: {error}")
         return int(ExitCode.USAGE)
-    ros.rclpy.init(args=args)
+    # rclpy's own handlers shut the context down at once: what had arrived and was not taken yet could not be taken any more.
+    stop: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda got, _frame: stop.append(got))
+    ros.rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = make()
         executor = SingleThreadedExecutor()
         executor.add_node(node)
-        while ros.rclpy.ok() and not node.over(time.monotonic()):
-            executor.spin_once(timeout_sec=0.2)
-    except (KeyboardInterrupt, ExternalShutdownException):
+        while ros.rclpy.ok() and not stop and not node.over(time.monotonic()):
+            executor.spin_once(timeout_sec=_LOOK_S)
+    except ExternalShutdownException:
         pass
     except RobotPerfError as error:
         ros.say(f"{name}: {error}")

@@ -123,6 +123,7 @@ class Teller:
         document = {
             **self.live,
             "report_age_s": age,
+            "command": self.node.command_facts(),
             "keeper_alive": self.node.link is not None and self.node.link.alive,
         }
         response.success, response.message = bool(self.live), json.dumps(document)
@@ -158,7 +159,10 @@ class Teller:
         block = body.blocks.current if body.blocks is not None else None
         facts = {**body.report["backend_facts"], **(block.facts["before"]["events"] if block is not None else {})}
         unrecorded = self.node.activity.unrecorded if self.node.activity else 0
-        return self._status(level, text, reporting.loop_values(live, facts, unrecorded, self.node.executor_baseline_ns))
+        values = reporting.loop_values(live, facts, unrecorded, self.node.executor_baseline_ns)
+        return self._status(
+            level, text, values | {"command subscribers": str(self.node.command_facts()["subscribers"])}
+        )
 
     def _observation_status(self) -> Any:
         values: dict[str, str] = {}

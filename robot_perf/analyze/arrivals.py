@@ -26,7 +26,8 @@ Ints = NDArray[np.int64]
 class ArrivalView:
     """n arrivals on a grid of `period_ns`. `misses_low` counts only empty releases, `misses_high` one late job more per gap.
 
-    `status` is PASS, FAIL or INCONCLUSIVE, or "can't say" where the two ends of the interval differ. Deadline: the period.
+    `status` is PASS, FAIL or INCONCLUSIVE, or "can't say" where the two ends of the interval differ. Deadline: the period. Messages that
+    were `lost` on the way to the observer leave empty releases that were none: the low end is less by them, and only a PASS stands.
     """
 
     received: int
@@ -69,10 +70,11 @@ def view(
     releases: int | None = None,
     miss_rate: float = 1e-3,
     confidence: float = 0.95,
+    lost: int = 0,
 ) -> ArrivalView | None:
     """The view of a topic whose deadline is its period; None while there are fewer than three arrivals.
 
-    `releases` looks at the first ones alone, counted from the first arrival.
+    `releases` looks at the first ones alone, counted from the first arrival. `lost` messages never reached the observer.
     """
     estimated = estimate_period(arrivals_ns)
     if estimated is None:
@@ -102,9 +104,9 @@ def view(
         period_ns=period,
         period_estimated=period_ns is None,
         gaps=gaps,
-        misses_low=int(empty.sum()),
+        misses_low=max(0, int(empty.sum()) - lost),
         misses_high=int(with_late.sum()),
-        status=low if low == high else "can't say",
+        status=low if low == high and (high == "PASS" or not lost) else "can't say",
         max_gap_ns=int(distances.max()),
         period=distribution("period", "arrival to arrival at the observer", distances, indexes[1:]),
     )

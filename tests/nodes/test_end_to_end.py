@@ -26,6 +26,9 @@ def test_three_nodes_agree(start, driver, tmp_path, rate, seconds):
     monitor.wait_for("watching /policy_node/observation")
     node = start("policy_node", policy=policy, rate=rate, steps=steps, miss_rate=0.2, autostart=True)
     node.wait_for("configured:")
+    # Each end must know of the other before the first command, or commands are published that nobody could have seen.
+    monitor.wait_for("/policy_node/action: 1 publisher")
+    driver.until(lambda: driver.report()["command"]["subscribers"] == 1, what="the monitor's match")
     robot = start("observation_node", rate=rate, policy=policy, count=rate * seconds, wait_for=2)
     assert robot.process.wait(seconds + 30) == 0
     report = driver.report()
@@ -39,6 +42,8 @@ def test_three_nodes_agree(start, driver, tmp_path, rate, seconds):
     assert seen["input"]["received"] == sent
     assert sent >= 0.5 * rate * seconds  # on a busy machine the stand-in itself skips releases
     assert seen["output"]["received"] == published
+    assert not seen["input"]["lost"]
+    assert not seen["output"]["lost"]
     received = saved[-1].conditions["node"]["topics"]["~/observation"]["received"]
     assert 0.5 * sent <= received <= sent  # 0.75 was seen at 500 Hz on two processors with a load of 5
     assert saved[0].conditions["state"] == "complete"

@@ -1,25 +1,38 @@
-"""The monitor's own edges: a middleware without deadline events, messages without a header, an end by itself."""
+"""The monitor's own edges: a middleware that lacks events, an observer that is held up, messages without a header, an end by itself."""
 
 from __future__ import annotations
+
+import json
+import signal
+import time
 
 import pytest
 
 pytestmark = pytest.mark.ros
 
 
-def test_without_deadline_events_one_warning_and_it_watches_on(_rclpy, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("has", "lacks"),
+    [
+        ((), "publishers that come and go, lost messages, missed deadlines"),
+        (("message_lost", "deadline"), "publishers that come and go"),
+        (("deadline",), "publishers that come and go, lost messages"),
+    ],
+)
+def test_a_middleware_without_some_events_gets_one_warning(_rclpy, monkeypatch, tmp_path, has, lacks):
     import rclpy
     from ros_bench import DOMAIN
 
     from robot_perf.nodes import ros
     from robot_perf.nodes.monitor_node import MonitorNode
 
-    asked = []
+    made = []
 
-    def refuse(self, kind, topic, callback, qos, **more):
-        asked.append((topic, "event_callbacks" in more, qos.deadline.nanoseconds))
-        if "event_callbacks" in more:
-            raise ros.unsupported_event_error()("this middleware has none")
+    def refuse(self, kind, topic, callback, qos, event_callbacks, **more):
+        asked = [n for n in ("matched", "message_lost", "deadline") if getattr(event_callbacks, n) is not None]
+        if set(asked) - set(has):
+            raise ros.unsupported_event_error()("this middleware lacks one")
+        made.append((topic, asked, qos.deadline.nanoseconds, event_callbacks.incompatible_qos is not None))
 
     context = rclpy.Context()
     words = ["-p", "output_topic:=/out", "-p", "output_type:=std_msgs/String", "-p", "deadline_qos_ms:=50"]
@@ -31,10 +44,73 @@ def test_without_deadline_events_one_warning_and_it_watches_on(_rclpy, monkeypat
     node._subscribe()  # a second look finds nothing left to do
     node.destroy_node()
     context.try_shutdown()
-    assert [(topic, events) for topic, events, _ in asked] == [("/out", True), ("/out", False)]
-    assert asked[1][2] != 50_000_000  # without events the deadline isn't asked for: it could only lose the match
-    assert len(told) == 1
-    assert "no deadline events" in told[0]
+    # Without its event the deadline isn't asked for: it could only lose the match.
+    assert [(t, e, d == 50_000_000, q) for t, e, d, q in made] == [("/out", list(has), "deadline" in has, True)]
+    assert told == [f"/out: no events for {lacks} from this middleware; the monitor's own clock is always on"]
+
+
+def test_an_rclpy_that_knows_no_such_event_is_a_middleware_without_it(_rclpy, monkeypatch):
+    """Humble's container takes no `matched`."""
+    from robot_perf.nodes import endpoints, ros
+
+    class Humbles:
+        class SubscriptionEventCallbacks:
+            def __init__(self, *, deadline=None, incompatible_qos=None, liveliness=None, message_lost=None):
+                pass
+
+    monkeypatch.setattr(endpoints, "_events", lambda: Humbles)
+    endpoints.subscription_events("/out", print, message_lost=print)
+    with pytest.raises(ros.unsupported_event_error(), match="no event matched"):
+        endpoints.subscription_events("/out", print, matched=print, message_lost=print)
+
+
+def _publisher(driver, topic, depth):
+    from std_msgs.msg import String
+
+    from robot_perf.nodes import ros
+
+    made = driver.node.create_publisher(String, topic, ros._qos(reliable=True, depth=depth))
+    return made, String(data="a command")
+
+
+def test_what_arrived_before_the_end_counts_though_it_was_not_taken_yet(start, driver):
+    """The observer is held up, 300 commands arrive, and it is told to end before it could look at one of them."""
+    monitor = start(
+        "monitor_node", output_topic="/held", output_type="std_msgs/String", output_file="seen.json", reliable=True
+    )
+    publisher, message = _publisher(driver, "/held", depth=1000)
+    monitor.wait_for("/held: 1 publisher")
+    driver.until(lambda: publisher.get_subscription_count() == 1, what="the match")
+    monitor.process.send_signal(signal.SIGSTOP)
+    for _ in range(300):
+        publisher.publish(message)
+        time.sleep(0.001)
+    monitor.process.send_signal(signal.SIGINT)
+    monitor.process.send_signal(signal.SIGCONT)
+    assert monitor.process.wait(30) == 0
+    seen = json.loads((monitor.log_path.parent / "seen.json").read_text())
+    assert (seen["output"]["received"], seen["output"]["lost"]) == (300, None)
+
+
+def test_what_the_middleware_lost_is_told(start, driver):
+    """A publisher keeps 10, the observer is held up while 2,000 pass: most never reach it, and it says so."""
+    monitor = start(
+        "monitor_node", output_topic="/lossy", output_type="std_msgs/String", output_file="seen.json", reliable=True
+    )
+    publisher, message = _publisher(driver, "/lossy", depth=10)
+    monitor.wait_for("/lossy: 1 publisher")
+    driver.until(lambda: publisher.get_subscription_count() == 1, what="the match")
+    monitor.process.send_signal(signal.SIGSTOP)
+    for _ in range(2000):
+        publisher.publish(message)
+        time.sleep(0.0005)
+    monitor.process.send_signal(signal.SIGCONT)
+    driver.until(lambda: driver.report("monitor_node")["output"]["lost"], what="a loss that is told")
+    assert monitor.end() == 0
+    seen = json.loads((monitor.log_path.parent / "seen.json").read_text())["output"]
+    assert seen["received"] < 2000
+    assert 0 < seen["lost"] <= 2000 - seen["received"]
+    assert f"({seen['lost']} more were lost on the way here)" in monitor.log
 
 
 class _Logger:

@@ -11,7 +11,11 @@ _STAMPS = (struct.Struct(">iI"), struct.Struct("<iI"))
 
 
 class Watched:
-    """Arrivals of one topic: monotonic stamps at callback entry and, where asked for, header stamps (ns)."""
+    """Arrivals of one topic: monotonic stamps at callback entry and, where asked for, header stamps (ns).
+
+    `publishers` and `lost` are the middleware's word: None until it says something. It does not tell every loss: of a publisher that
+    keeps one message, what was replaced before this reader took it was never offered again.
+    """
 
     def __init__(self, topic: str, keep: int, *, stamps: bool) -> None:
         self.topic = topic
@@ -20,6 +24,8 @@ class Watched:
         self.stamps: deque[int] = deque(maxlen=keep)
         self.own_ns = 0
         self.deadline_events = 0
+        self.publishers: int | None = None
+        self.lost: int | None = None
         self._read_stamp = stamps
 
     def arrived(self, data: bytes) -> None:

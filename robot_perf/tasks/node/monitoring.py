@@ -28,16 +28,24 @@ def report(
         releases=asked["releases"] or None,
         miss_rate=asked["miss_rate"],
         confidence=asked["confidence"],
+        lost=output.lost or 0,
     )
     return {
         "schema": "robot-perf/monitor-1",
-        "output": {"topic": output.topic, "received": output.received, "deadline_events": output.deadline_events},
-        "input": None if inputs is None else {"topic": inputs.topic, "received": inputs.received},
+        "output": {**_counts(output), "deadline_events": output.deadline_events},
+        "input": None if inputs is None else _counts(inputs),
         "view": None if seen is None else to_json(seen),
         "age_since_last_output_ns": now_ns - int(outputs[-1]) if len(outputs) else None,
         "latency": _latency(output, inputs, asked["match"]),
         "own": to_json(own),
     }
+
+
+def _counts(watched: Watched) -> dict[str, Any]:
+    """`publishers` and `lost` are the middleware's word, null where it says nothing."""
+    return {
+        "topic": watched.topic, "received": watched.received, "publishers": watched.publishers, "lost": watched.lost
+    }  # fmt: skip
 
 
 def _latency(output: Watched, inputs: Watched | None, match: str) -> dict[str, Any] | None:
@@ -75,6 +83,8 @@ class Health:
             "age (ms)": _ms(age_ns),
             "inputs": "" if inputs is None else str(inputs.received),
             "deadline events": str(output.deadline_events),
+            "publishers": "" if output.publishers is None else str(output.publishers),
+            "lost on the way here": "" if output.lost is None else str(output.lost),
             "own cost per message (us)": "" if own.cpu_ns_per_message is None else f"{own.cpu_ns_per_message / 1e3:.2f}",
             "own processor share": f"{own.cpu_share:.4f}",
         }  # fmt: skip
@@ -96,8 +106,9 @@ def last_words(document: Mapping[str, Any]) -> str:
     seen, own, output = document["view"], document["own"], document["output"]
     if seen is None:
         return f"{output['received']} messages on {output['topic']}: too few to say anything"
+    lost = f" ({output['lost']} more were lost on the way here)" if output["lost"] else ""
     return (
-        f"{output['topic']}: {seen['received']} messages on {seen['releases']} releases, misses {seen['misses_low']} to {seen['misses_high']}: "
+        f"{output['topic']}: {seen['received']} messages{lost} on {seen['releases']} releases, misses {seen['misses_low']} to {seen['misses_high']}: "
         f"{seen['status']} (seen from outside); largest gap {seen['max_gap_ns'] / 1e6:.2f} ms; own cost "
         f"{own['cpu_ns_per_message'] / 1e3:.1f} us a message, {own['cpu_share']:.1%} of a processor"
     )

@@ -28,8 +28,14 @@ def test_a_report_counts_both_topics_and_matches_by_order():
     outputs = regular(200)
     inputs = [o - 3 * MS for o in outputs]
     document = report(watched(outputs), watched(inputs, "/obs"), ASKED, OWN, outputs[-1] + 5 * MS)
-    assert document["output"] == {"topic": "/action", "received": 200, "deadline_events": 0}
-    assert document["input"] == {"topic": "/obs", "received": 200}
+    assert document["output"] == {
+        "topic": "/action",
+        "received": 200,
+        "publishers": None,
+        "lost": None,
+        "deadline_events": 0,
+    }
+    assert document["input"] == {"topic": "/obs", "received": 200, "publishers": None, "lost": None}
     assert (document["view"]["misses_low"], document["view"]["status"]) == (0, "PASS")
     assert document["latency"]["n"] == 200
     assert document["latency"]["quantiles"][0]["value"] == 3 * MS
@@ -77,3 +83,24 @@ def test_the_period_is_estimated_where_no_rate_was_given():
     level, _, values = Health().look(topic, None, 0.0, OWN, topic.arrivals[-1] + 40 * MS)
     assert level == WARN
     assert values["period mean, last 1000 (ms)"] == "10.0000"
+
+
+def test_what_was_lost_on_the_way_accuses_nobody():
+    """200 of 400 releases arrived empty: a FAIL at 20 %, unless the middleware says that messages were lost on the way here."""
+    arrived = [a for k, a in enumerate(regular(400)) if k % 4 not in (1, 2)]
+    told = watched(arrived)
+    assert report(told, None, ASKED, OWN, arrived[-1])["view"]["status"] == "FAIL"
+    told.lost = 60
+    view = report(told, None, ASKED, OWN, arrived[-1])["view"]
+    assert (view["misses_low"], view["misses_high"], view["status"]) == (140, 300, "can't say")
+    assert "200 messages (60 more were lost on the way here) on 400 releases" in last_words(
+        report(told, None, ASKED, OWN, arrived[-1])
+    )
+    assert Health().look(told, None, 100.0, OWN, arrived[-1])[2]["lost on the way here"] == "60"
+
+
+def test_a_pass_stands_though_messages_were_lost():
+    arrived = [a for k, a in enumerate(regular(2000)) if k % 100 != 50]
+    told = watched(arrived)
+    told.lost = 7
+    assert report(told, None, ASKED, OWN, arrived[-1])["view"]["status"] == "PASS"
