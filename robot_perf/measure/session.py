@@ -90,7 +90,9 @@ class Session:
         before = dict(self.runner.counters())
         self.typical_ns = _CHEAP_NS
         while len(durations) < limit and not steady and not self.stop[0]:
-            chunk = min(minimum if not durations else 10, limit - len(durations))
+            # Releases that an overrun skips are no calls: the minimum is of calls.
+            missing = minimum - len(durations)
+            chunk = min(missing if missing > 0 else 10, limit - len(durations))
             run_window(
                 self.loop,
                 self.clock.now() + self.loop.period_ns,
@@ -103,7 +105,7 @@ class Session:
             )
             now = dict(self.runner.counters())
             # A compile, capture or re-tuning in the last calls means that it is not over, however steady the durations.
-            steady = now == before and settled(durations)
+            steady = now == before and len(durations) >= minimum and settled(durations)
             before = now
         self.typical_ns = sorted(durations)[len(durations) // 2] if durations else _CHEAP_NS
         self.stepmap.number_warmup_rows(self.stepmap[Word.COMMITTED])

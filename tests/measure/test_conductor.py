@@ -61,6 +61,12 @@ def test_null_completes_and_keeps_its_grid(tmp_path):
     assert run.conditions["real_time"]["scheduler"] == "SCHED_OTHER"
 
 
+def test_warm_up_counts_calls_and_not_the_releases_that_one_slow_call_skipped(tmp_path):
+    """The first call takes 25 ms at a period of 2 ms; eleven releases are skipped, twenty calls are made all the same."""
+    run = measure(tmp_path, SCRIPTED + "stalls", steps=50, every=1000, stall_us=25_000, base_us=50)
+    assert len(run.warmup["step"]) == run.conditions["warmup"]["calls"] >= 20
+
+
 def test_known_duration_is_read_back(tmp_path):
     run = measure(tmp_path, "spin:2000", rate="100", steps=60)
     execution = run.measured["end_ns"] - run.measured["start_ns"]
