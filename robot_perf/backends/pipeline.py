@@ -98,18 +98,20 @@ class PipelineRunner:
 
 
 class _Feed:
-    """Gathers a stage's inputs: whole arrays are passed on, joined pieces are copied into one prepared array."""
+    """Gathers a stage's inputs: whole arrays are passed on, joined pieces are copied into one new array.
+
+    New in each step: a stage may keep what it was fed.
+    """
 
     def __init__(self, inputs: Sequence[TensorSpec], stage: StageSpec) -> None:
-        self._parts: list[tuple[Array | None, list[tuple[str, int, slice, slice]]]] = []
+        self._parts: list[tuple[TensorSpec | None, list[tuple[str, int, slice, slice]]]] = []
         for where, feed in zip(stage.policy.fed, stage.feeds, strict=True):
             tensor = stage.policy.inputs[where]
             if len(feed.pieces) == 1 and feed.pieces[0][2:] == (None, None):
                 source, position = feed.pieces[0][:2]
                 self._parts.append((None, [(source, position, slice(None), slice(None))]))
                 continue
-            target = np.zeros(tensor.shape, tensor.dtype)
-            self._parts.append((target, [(s, p, slice(a, b), slice(None)) for s, p, a, b in feed.pieces]))
+            self._parts.append((tensor, [(s, p, slice(a, b), slice(None)) for s, p, a, b in feed.pieces]))
         self._placed = False
 
     def gather(self, observation: Arrays, results: Mapping[str, Arrays]) -> Arrays:
@@ -117,11 +119,12 @@ class _Feed:
         if not self._placed:
             self._place(observation, results)
         gathered = []
-        for target, pieces in self._parts:
-            if target is None:
+        for tensor, pieces in self._parts:
+            if tensor is None:
                 source, position, _, _ = pieces[0]
                 gathered.append(results[source][position] if source else observation[position])
                 continue
+            target = np.zeros(tensor.shape, tensor.dtype)
             for source, position, taken, put in pieces:
                 array = results[source][position] if source else observation[position]
                 target[..., put] = array[..., taken]

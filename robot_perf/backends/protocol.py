@@ -33,8 +33,8 @@ class Runner(Protocol):
     def step(self, observation: Arrays) -> Arrays:
         """All outputs by position, on the host and complete, for one control step.
 
-        `observation` holds the arrays of `spec.fed` in that order, each of its declared dtype and shape. State is carried
-        inside. The returned arrays are valid until the next call.
+        `observation` holds the arrays of `spec.fed` in that order, each of its declared dtype and shape. Nobody writes into them
+        afterwards: the policy may keep them. State is carried inside. The returned arrays are valid until the next call.
         """
         ...
 

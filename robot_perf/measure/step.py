@@ -23,7 +23,7 @@ PHASE_COLUMNS = ("host_prepare_ns", "launch_ns", "wait_ns", "host_finish_ns", "h
 
 
 class Observations(Protocol):
-    """Where a step's inputs come from; reading allocates nothing."""
+    """Where a step's inputs come from; reading allocates nothing that grows."""
 
     def reader(self) -> Callable[[int], Arrays]:
         """A function from step k to the arrays of `spec.fed`."""

@@ -45,15 +45,19 @@ class Observations:
         return lambda k: prepared[k % count]
 
     def at(self, k: int) -> tuple[Array, ...]:
-        """The arrays of step k, counted from the last reset. They stay valid; a counter's array is advanced in place.
+        """The arrays of step k, counted from the last reset. They stay valid: the policy may keep them.
 
         Warm-up steps may have a negative k: they take observations from the end of the cycle, and counters rest at 0.
         """
         arrays = self.prepared[k % len(self.prepared)]
+        if not self.counters:
+            return arrays
+        own = list(arrays)
         for index, modulus in self.counters:
             count = k if k > 0 else 0
-            arrays[index].fill(count % modulus if modulus else count)
-        return arrays
+            own[index] = own[index].copy()
+            own[index].fill(count % modulus if modulus else count)
+        return tuple(own)
 
 
 def open_observations(

@@ -220,6 +220,50 @@ def test_rehearsals_put_buffers_back(name: str, monkeypatch: pytest.MonkeyPatch)
         runner.close()
 
 
+KEEPING = ("InBuffer", "InAttribute", "InView", "InList", "InDictionary", "InObject", "Copied")
+
+
+def _changes(runner: Any) -> list[float]:
+    runner.reset()
+    fed = [np.full((1, 4), value, np.float32) for value in (1, 3, 7, 15, 31)]
+    return [float(runner.step((x,))[0][0, 0]) for x in fed]
+
+
+@need_torch
+@pytest.mark.parametrize(("name", "given"), [("eager", {}), ("compile", {}), ("compile", {"mode": "reduce-overhead"})])
+@pytest.mark.parametrize("factory", KEEPING)
+def test_an_input_that_is_kept_stays(
+    name: str, given: dict[str, Any], factory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if name == "compile" and factory == "InObject":
+        pytest.skip("torch.compile needs a module")
+    monkeypatch.chdir(HELPERS)
+    runner = backends.load(name, policies.describe(f"keeping_policies:{factory}"), DEVICE | given)
+    assert [_changes(runner) for _ in range(2)] == [[1, 2, 4, 8, 16]] * 2
+    runner.close()
+
+
+@need_torch
+@pytest.mark.parametrize("factory", KEEPING)
+def test_an_input_that_is_kept_is_followed_or_refused(factory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(HELPERS)
+    spec = policies.describe(f"keeping_policies:{factory}")
+    if factory in ("InBuffer", "Copied"):
+        runner = backends.load("cuda_graph", spec, DEVICE)
+        assert _changes(runner) == [1, 2, 4, 8, 16]
+        runner.close()
+    else:
+        with pytest.raises(InvalidMeasurementError, match="keeps its input obs"):
+            backends.load("cuda_graph", spec, DEVICE)
+    runner = backends.load("eager", spec, DEVICE | {"buffers": "mapped"})
+    if factory == "Copied":
+        assert _changes(runner) == [1, 2, 4, 8, 16]
+    else:
+        with pytest.raises(PolicyError, match="keeps its input obs"):
+            runner.step((np.ones((1, 4), np.float32),))
+    runner.close()
+
+
 # --- marks and facts ----------------------------------------------------------------------------------------------------
 
 

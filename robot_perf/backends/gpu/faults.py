@@ -104,6 +104,18 @@ def not_captured(name: str, error: BaseException) -> InvalidMeasurementError:
     )
 
 
+def keeps_inputs(name: str, held: str, *, graph: bool) -> RobotPerfError:
+    """A policy that holds its input after the step, where every step's input lies at one place."""
+    kind: type[RobotPerfError] = InvalidMeasurementError if graph else PolicyError
+    return kind(
+        f"{name}: it keeps its input {held} after a step, and {'a CUDA graph' if graph else 'buffers=mapped'} has one place for "
+        "the inputs of all steps",
+        why="Where it looks for the observation of an earlier step it would find the newest one.",
+        do="Copy it into a buffer that register_buffer made (self.last.copy_(obs)), or "
+        + ("use --backend eager." if graph else "use buffers=copy."),
+    )
+
+
 def library_missing(what: str, error: BaseException, install: str) -> BackendUnavailableError:
     """A runtime that is installed and lacks a shared library."""
     library = missing_library(str(error))

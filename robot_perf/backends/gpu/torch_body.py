@@ -1,7 +1,7 @@
 """One step of a torch policy on a CUDA device, in pieces: upload, compute, feed the state back, download.
 
-Eager and compiled policies run the pieces one after the other; `cuda_graph` captures them. All tensors are made once, so their
-addresses hold for a graph's life.
+Eager and compiled policies run the pieces one after the other; `cuda_graph` captures them. For a graph all tensors are made once, so
+that their addresses hold for its life. Else each step's inputs are tensors of their own: a policy may keep what it was given.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.torch_cuda import LOW
 from robot_perf.backends.protocol import Array
+from robot_perf.backends.torch_policy.kept import call_on_copies
 from robot_perf.backends.torch_policy.runner import assembler, flatten
 from robot_perf.backends.torch_policy.state import Reset, assign
 from robot_perf.errors import PolicyError, UsageError
@@ -40,6 +41,8 @@ class Body:
         self.low = getattr(torch, LOW[options.precision]) if options.precision in LOW else None
         self._call, self._reset = call, reset
         self._assemble = None if all(a is None for a in arguments) else assembler(arguments)
+        # Every step at the same places: what a policy keeps of its inputs would turn into the next step's values.
+        self._fixed = options.cuda_graph or options.mapped
         try:
             self._allocate()
         except RuntimeError as error:
@@ -50,7 +53,7 @@ class Body:
         self._checked = False
         self._static = self.buffers()
         self._moving: list[str] = []  # buffers that a call changes, once `find_state` has looked
-        self._aside: list[tuple[str, Any, Any]] = []  # buffer's name or "", tensor, its kept value
+        self._aside: list[tuple[str | int, Any, Any]] = []  # buffer's name or input's position, tensor, its kept value
         self.restart()
 
     def _allocate(self) -> None:
@@ -67,46 +70,68 @@ class Body:
             if self.options.mapped and pinned.numel():
                 self.flat[where] = _mapped(torch, pinned, device)
             else:
-                uploads.append((self.flat[where], pinned))
+                uploads.append((where, pinned))
         if self.options.mapped:
             targets = [_mapped(torch, t, device) if t.numel() else t for t in targets]
         self._uploads, self._targets = uploads, targets
-        self._carried = [(self.flat[p.target], p.source) for p in policy.state]
+        self._carried = [(p.target, p.source) for p in policy.state]
         self._initial = [torch.from_numpy(a).to(device) for a in initial_state(policy)]
 
     def upload(self) -> None:
         """Host to device. Mapped inputs are read where they lie."""
-        for place, pinned in self._uploads:
-            place.copy_(pinned, non_blocking=True)
+        for where, pinned in self._uploads:
+            self._put(where, pinned)
+
+    def _put(self, where: int, value: Any) -> None:
+        """`value` into the input at a position: where it always lies, or into a tensor that the step before has never seen."""
+        if not self._fixed:
+            self.flat[where] = self.torch.empty_like(self.flat[where])
+        self.flat[where].copy_(value, non_blocking=True)
 
     def compute(self) -> None:
         """The policy's own call."""
-        flat = self.flat if self.low is None else [t.to(self.low) if t.is_floating_point() else t for t in self.flat]
-        if not self._checked:
-            self._first(flat)
-            return
-        self.results = flatten(self._call(*flat) if self._assemble is None else self._call(*self._assemble(flat)))
+        if self._checked:
+            self.results = self._called(self._lowered())
+        else:
+            self._first()
+
+    def _lowered(self) -> list[Any]:
+        return self.flat if self.low is None else [t.to(self.low) if t.is_floating_point() else t for t in self.flat]
+
+    def _called(self, flat: list[Any]) -> list[Any]:
+        return flatten(self._call(*flat) if self._assemble is None else self._call(*self._assemble(flat)))
+
+    def _watched_call(self, before_look: Callable[[], None] | None = None) -> tuple[list[Any], str]:
+        inputs = dict(zip((t.name for t in self.policy.inputs), self._lowered(), strict=True))
+        return call_on_copies(self._called, inputs, self.module, before_look)
+
+    def kept_inputs(self) -> str:
+        """Which inputs the policy holds after a call, beyond those in buffers that `settle` copies out of; "" for none."""
+        return self._watched_call(self.settle)[1]
 
     def feed_back(self) -> None:
         """State outputs into the state inputs, on the device."""
-        for place, source in self._carried:
-            place.copy_(self.results[source])
+        for target, source in self._carried:
+            self._put(target, self.results[source])
 
     def download(self) -> None:
         """Device to host; a lowered result is widened on the device first."""
         for target, result in zip(self._targets, self.results, strict=True):
             target.copy_(result, non_blocking=True)
 
-    def _first(self, flat: list[Any]) -> None:
+    def _first(self) -> None:
         """The first call: faults that come from the device are told as such, and every result must lie on it."""
         name, device = self.policy.name, str(self.device)
+        watch = self._fixed and not self.options.cuda_graph  # a graph's inputs are looked at once it is warm
         try:
-            results = flatten(self._call(*flat) if self._assemble is None else self._call(*self._assemble(flat)))
+            results, held = self._watched_call() if watch else (self._called(self._lowered()), "")
         except Exception as error:
             told = faults.on_device(name, device, error, self.options.precision)
             if told is None:
                 raise
             raise told from error
+        if held:
+            raise faults.keeps_inputs(name, held, graph=False)
         wanted = self.policy.outputs
         if len(results) != len(wanted):
             raise PolicyError(f"{name}: it answered {len(results)} tensors, {len(wanted)} were described")
@@ -152,7 +177,7 @@ class Body:
         moving = [
             n
             for n, t, v in self._aside
-            if n and (after[n] is not t or _writes(t) != written[n] or not self.torch.equal(t, v))
+            if isinstance(n, str) and (after[n] is not t or _writes(t) != written[n] or not self.torch.equal(t, v))
         ]
         self.put_back()
         self._moving, self._aside, self.results = moving, [], kept
@@ -161,12 +186,10 @@ class Body:
     def keep(self) -> None:
         """Copies the state aside, into tensors that are made once. `find_state` comes first."""
         if not self._aside:
-            buffers = self.buffers()
-            named = [("", place) for place, _ in self._carried] + [(n, buffers[n]) for n in self._moving]
-            self._aside = [(name, tensor, self.torch.empty_like(tensor)) for name, tensor in named]
-        elif self._moving:
-            buffers = self.buffers()  # a call may have put another tensor there
-            self._aside = [(n, buffers[n] if n else t, v) for n, t, v in self._aside]
+            self._aside = [(name, tensor, self.torch.empty_like(tensor)) for name, tensor in self._state_now().items()]
+        else:
+            now = self._state_now()  # a call may have put other tensors there
+            self._aside = [(name, now[name], value) for name, _, value in self._aside]
             for name, tensor, value in self._aside:
                 if tensor.shape != value.shape:  # a copy would broadcast
                     raise UsageError(
@@ -177,18 +200,25 @@ class Body:
         for _, tensor, value in self._aside:
             value.copy_(tensor)
 
+    def _state_now(self) -> dict[str | int, Any]:
+        """Where the state lies at the moment: carried inputs by position, buffers that move by name."""
+        buffers = self.buffers() if self._moving else {}
+        return {**{target: self.flat[target] for target, _ in self._carried}, **{n: buffers[n] for n in self._moving}}
+
     def put_back(self) -> None:
         """The state as `keep` found it, in the tensors that held it then."""
         now = self.buffers() if self._moving else {}
         for name, tensor, value in self._aside:
             tensor.copy_(value)
-            if name and now[name] is not tensor:
+            if isinstance(name, int):
+                self.flat[name] = tensor
+            elif now[name] is not tensor:
                 assign(self.module, name, tensor)
 
     def restart(self) -> None:
         """Carried state at its start."""
-        for (place, _), value in zip(self._carried, self._initial, strict=True):
-            place.copy_(value)
+        for (target, _), value in zip(self._carried, self._initial, strict=True):
+            self._put(target, value)
 
     def reset(self) -> None:
         """Everything as after loading, complete on return."""

@@ -64,7 +64,11 @@ class GraphSteps:
     def _warm_up(self) -> None:
         for _ in range(WARM_UPS):
             self._eager("step")
+        with self._torch.no_grad():
+            held = self.body.kept_inputs()
         self.wait()
+        if held:
+            raise faults.keeps_inputs(self.body.policy.name, held, graph=True)
 
     def _eager(self, kind: str) -> None:
         """The pieces in order, as they are captured."""

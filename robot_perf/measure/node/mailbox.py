@@ -183,7 +183,7 @@ class LiveObservations:
         return flags
 
     def reader(self) -> Callable[[int], tuple[Array, ...]]:
-        """Copies what is new since the last step; allocates nothing that grows."""
+        """Copies what is new since the last step. Each step gets small arrays of its own, which the policy may keep."""
         inboxes, targets, seen, arrays = self.inboxes, self._targets, self._seen, self.arrays
         indexes, counters = range(len(self.inboxes)), self._counters
 
@@ -208,7 +208,7 @@ class LiveObservations:
                 self.oldest_ns = oldest.arrived_ns
             for array in counters:
                 array.fill(k if k > 0 else 0)
-            return arrays
+            return tuple([a.copy() for a in arrays])
 
         return at
 
