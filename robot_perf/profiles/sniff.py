@@ -7,7 +7,6 @@ import importlib
 import io
 import re
 import shutil
-import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from robot_perf.profiles.model import Profile
 from robot_perf.profiles.ncu.importer import HEADER_START
 from robot_perf.profiles.nsys.stats_rows import report_of
 from robot_perf.profiles.text import MAX_TEXT_BYTES, decode
+from robot_perf.run.scratch import Scratch
 
 GZIP = b"\x1f\x8b"
 SQLITE = b"SQLite format 3\x00"
@@ -113,16 +113,16 @@ def _sqlite(
 ) -> Profile:
     if not packed:
         return _read(importers, "nsys-sqlite", path, source)
-    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
-        unpacked = Path(folder) / "export.sqlite"
+    with Scratch() as folder:
+        unpacked = folder / "export.sqlite"
         with unpacked.open("wb") as target:
             shutil.copyfileobj(stream, target, 1 << 20)
         return _read(importers, "nsys-sqlite", unpacked, source)
 
 
 def _exported(path: Path, kind: str, importers: Mapping[str, tuple[str, str]]) -> Profile:
-    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
-        exported = external.export(path, kind, Path(folder))
+    with Scratch() as folder:
+        exported = external.export(path, kind, folder)
         with exported.open("rb") as file:
             return (
                 _read(importers, "nsys-sqlite", exported, path.name)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,6 +19,7 @@ from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.window.keep_warm import loop_part, parse_keep_warm
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
+from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
 from robot_perf.stats.plan import plan_steps
 from robot_perf.tasks.reference import with_reference
@@ -270,8 +270,8 @@ def measure_deadline(
         hold=ready is not None,
     )
     output = prepared.output
-    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
-        order, reference = with_reference(order, Path(folder), request.python)
+    with Scratch() as folder:
+        order, reference = with_reference(order, folder, request.python)
         plan = Plan(
             order=order,
             conditions=conditions | {"truth": reference.conditions()},

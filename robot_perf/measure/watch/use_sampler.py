@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from robot_perf.errors import RobotPerfError
+from robot_perf.run.scratch import Scratch
 
 EVERY_S = 0.5
 READY_S = 60.0
@@ -101,11 +101,11 @@ class UseSampler:
         self._followed: int | None = None
 
     def __enter__(self) -> UseSampler:
-        self._folder = tempfile.TemporaryDirectory(prefix="robot-perf-use-")
-        self._path = Path(self._folder.name) / "samples.jsonl"
-        order = Path(self._folder.name) / "order.json"
+        self._folder = Scratch("use-")
+        self._path = self._folder.path / "samples.jsonl"
+        order = self._folder.path / "order.json"
         order.write_text(json.dumps({"device": self.device, "every_s": self.every_s, "path": str(self._path)}))
-        self._errors = (Path(self._folder.name) / "stderr").open("w+b")
+        self._errors = (self._folder.path / "stderr").open("w+b")
         parent = str(Path(__file__).resolve().parents[3])
         path = os.pathsep.join(p for p in (parent, os.environ.get("PYTHONPATH", "")) if p)
         self._process = subprocess.Popen(
@@ -163,7 +163,7 @@ class UseSampler:
             self.samples = self.read()
         finally:
             self._errors.close()
-            self._folder.cleanup()
+            self._folder.close()
 
     def _last_words(self) -> str:
         """The last line of its stderr."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from robot_perf.measure.window.keep_warm import loop_part, parse_keep_warm
 from robot_perf.run import parquet
 from robot_perf.run.bench_report import INVALID, REFUSED, TIGHT, Row
 from robot_perf.run.model import Run
+from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
 from robot_perf.tasks.bench.request import BenchRequest, Target
 from robot_perf.tasks.bench.rows import Measured, PointKey, first_calls, row_of, with_device
@@ -57,7 +57,7 @@ class PolicyBench:
         self._measured: dict[PointKey, Measured] = defaultdict(Measured)
         self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
         self._first_calls: dict[str, tuple[int, ...]] = {}
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: Scratch | None = None
         self._reference: str | None = None
         self._truth: dict[str, Any] = {"compared": False, "reason": "one backend on the CPU: it is its own reference"}
 
@@ -86,8 +86,8 @@ class PolicyBench:
         if len(taking) < _SEVERAL and not any(needs_reference(t.options) for t in taking):
             return
         self._say(f"{self.name}: answers of the CPU reference")
-        self._scratch = tempfile.TemporaryDirectory(prefix="robot-perf-bench-")
-        made = make_reference(self.spec, Path(self._scratch.name), seed=self.request.seed, python=self.request.python)
+        self._scratch = Scratch("bench-")
+        made = make_reference(self.spec, self._scratch.path, seed=self.request.seed, python=self.request.python)
         self._reference, self._truth = made.path, made.conditions()
 
     def load(self) -> None:
@@ -245,5 +245,5 @@ class PolicyBench:
         for worker in self._workers.values():
             worker.close()
         if self._scratch is not None:
-            self._scratch.cleanup()
+            self._scratch.close()
             self._scratch = None

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from robot_perf.analyze.types import Summary
+from robot_perf.run.scratch import Scratch
 from robot_perf.specs import RealTime
 
 __all__ = ["RATE_HZ", "STEPS", "Floor", "measure_floor"]
@@ -36,9 +35,9 @@ def _measure(settings: str, asked: RealTime, rate_hz: int, steps: int) -> Floor:
     from robot_perf.analyze.summary import summarize
     from robot_perf.tasks.deadline import DeadlineRequest, prepare, run_deadline
 
-    with tempfile.TemporaryDirectory(prefix="robot-perf-floor-") as folder:
+    with Scratch("floor-") as folder:
         request = DeadlineRequest(
-            policy="null", rate_hz=str(rate_hz), steps=steps, real_time=asked, output=Path(folder) / "floor.parquet"
+            policy="null", rate_hz=str(rate_hz), steps=steps, real_time=asked, output=folder / "floor.parquet"
         )
         run, _path = run_deadline(prepare(request))
     effective: Mapping[str, Any] = run.conditions.get("real_time") or {}

@@ -5,7 +5,6 @@ It answers whether this installation on this machine can be believed before it i
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 
 from robot_perf.analyze.verdict import judge
 from robot_perf.run.model import Run
+from robot_perf.run.scratch import Scratch
 from robot_perf.tasks.deadline import DeadlineRequest, prepare, run_deadline
 from robot_perf.units import US, format_us
 
@@ -41,12 +41,12 @@ def selftest(*, quick: bool = False, on_reading: Callable[[Reading], None] | Non
         if on_reading is not None:
             on_reading(reading)
 
-    with tempfile.TemporaryDirectory(prefix="robot-perf-selftest-") as folder:
-        add(_harness(Path(folder), 500 if quick else 5000))
+    with Scratch("selftest-") as folder:
+        add(_harness(folder, 500 if quick else 5000))
         for microseconds in SPIN_US_QUICK if quick else SPIN_US:
-            add(_known_duration(Path(folder), microseconds, 100 if quick else 400))
-        add(_stalls(Path(folder), 300 if quick else 3000))
-        add(_nan(Path(folder)))
+            add(_known_duration(folder, microseconds, 100 if quick else 400))
+        add(_stalls(folder, 300 if quick else 3000))
+        add(_nan(folder))
     return readings
 
 

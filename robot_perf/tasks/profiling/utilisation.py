@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from robot_perf.errors import RobotPerfError, UsageError
 from robot_perf.measure.conductor import Progress
 from robot_perf.measure.watch.use_sampler import EVERY_S, UseSampler
 from robot_perf.run.model import Run
+from robot_perf.run.scratch import Scratch
 from robot_perf.run.stepmap import Phase, Word
 from robot_perf.tasks.beside import with_conditions
 from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline
@@ -76,8 +76,8 @@ def traced(prepared: Prepared, steps: int) -> tuple[Diagnosis | None, str]:
     if steps == 0:
         return None, "no trace was asked for (--trace-steps 0)"
     request = replace(prepared.request, steps=steps, duration_ns=None, output=None)
-    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
-        trace = Path(folder) / "trace.json.gz"
+    with Scratch() as folder:
+        trace = folder / "trace.json.gz"
         try:
             profile_torch(request, trace)
             return diagnose_file(DiagnoseRequest(trace, rate_hz=request.rate_hz)).diagnosis, ""
