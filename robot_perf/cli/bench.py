@@ -106,10 +106,11 @@ def _finish(report: BenchReport, folder: Path, *, as_json: bool) -> NoReturn:
 
         emit_json(to_document(report) | {"folder": str(folder)})
     else:
-        from robot_perf.cli.show import report_width, show
+        from robot_perf.cli.show import report_width, show, table_width
         from robot_perf.render.bench.text import bench_text
 
-        show(bench_text(report, saved=f"{folder}: {', '.join(files)}", width=report_width()))
+        saved = f"{folder}: {', '.join(files)}"
+        show(bench_text(report, saved=saved, width=report_width(), screen=table_width()))
     sys.exit(int(_code(report)))
 
 
@@ -192,7 +193,7 @@ def _merge(folder: Path, output: Path | None, *, as_json: bool, force: bool) -> 
     if as_json:
         emit_json(document)
     elif output is None or str(output) != "-":
-        from robot_perf.cli.show import report_width, show
+        from robot_perf.cli.show import report_width, show, table_width
         from robot_perf.render.bench.text import merged_text
 
-        show(merged_text(merged, width=report_width()))
+        show(merged_text(merged, width=report_width(), screen=table_width()))

@@ -159,7 +159,8 @@ class Session:
     def _judge_truth(self, events: dict[str, int]) -> None:
         invalid = self.report["invalid"]
         reasons: dict[str, str] = dict(getattr(self.runner, "reasons", dict)())
-        for name, count in self.runner.counters().items():
+        counted = dict(self.runner.counters())
+        for name, count in counted.items():
             if count != events.get(name, 0):
                 why = f": {reasons[name]}" if name in reasons else ""
                 invalid.append(f"{count - events.get(name, 0)} {name} inside the measured window{why}")
@@ -171,7 +172,11 @@ class Session:
             invalid.append(
                 f"device work was still pending when {self.watch.pending_steps} steps handed over their action"
             )
-        self.report["backend_facts"] = dict(self.runner.facts())
+        facts = dict(self.runner.facts())
+        if any(counted.values()):
+            # a graph break before the window is no fault, and still the reason why compiling gained nothing
+            facts |= {"counted": counted, "counted_because": reasons}
+        self.report["backend_facts"] = facts
 
 
 def _usage() -> dict[str, int]:

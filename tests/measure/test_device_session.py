@@ -117,6 +117,18 @@ def test_an_event_in_the_window_is_invalid_with_its_reason(runner: QueuedRunner)
     assert session.report["invalid"] == ["1 compiles inside the measured window: tensor 'x' size mismatch"]
 
 
+def test_what_was_counted_before_the_window_is_kept_with_its_reason(runner: QueuedRunner) -> None:
+    """A graph break while compiling is no fault of the measurement, and still why compiling gained nothing."""
+    session = _session(runner)
+    session._judge_truth(dict(runner.counters()))
+    assert session.report["invalid"] == []
+    assert session.report["backend_facts"]["counted"] == {"compiles": 3}
+    assert session.report["backend_facts"]["counted_because"] == {"compiles": "tensor 'x' size mismatch"}
+    runner.work.events["compiles"] = 0  # type: ignore[attr-defined]
+    session._judge_truth({})
+    assert "counted" not in session.report["backend_facts"]
+
+
 def test_one_rate_has_one_pass(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "_phases", {})
     first, second = _session(runner), _session(runner)

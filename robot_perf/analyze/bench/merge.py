@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from robot_perf.run.bench_report import BenchReport, Machine
+from robot_perf.run.bench_report import OK, BenchReport, Machine, Row
 
 __all__ = ["Merged", "MergedRow", "merge"]
 
@@ -27,6 +26,7 @@ class MergedRow:
     p99_ns: dict[str, int | None] = field(default_factory=dict)
     floor: dict[str, float | None] = field(default_factory=dict)
     penalty: dict[str, float | None] = field(default_factory=dict)
+    unfit: dict[str, tuple[str, str]] = field(default_factory=dict)  # (status, reason) of a rate without figures
     source: str = ""
 
 
@@ -57,7 +57,7 @@ def _rows(file: str, report: BenchReport) -> list[MergedRow]:
                 device=machine.device,
                 power_mode=machine.power_mode,
                 clocks=machine.clocks,
-                software=_software(row.facts, machine),
+                software=_software(row, machine),
                 policy=row.policy,
                 backend=row.backend,
                 status=row.status,
@@ -66,16 +66,25 @@ def _rows(file: str, report: BenchReport) -> list[MergedRow]:
                 p99_ns={p.rate: p.p("p99") for p in points},
                 floor={p.rate: p.floor for p in points},
                 penalty={p.rate: p.penalty for p in points},
+                unfit={p.rate: (p.status, p.reason) for p in points if p.status != OK and row.status == OK},
                 source=file,
             )
         )
     return found
 
 
-def _software(facts: dict[str, Any], machine: Machine) -> str:
-    names = ("torch", "onnxruntime", "tensorrt", "tensorrt_rtx", "cuda", "driver", "numpy")
-    known = [f"{n} {facts[n]}" for n in names if facts.get(n)]
-    return ", ".join(known) or ", ".join(f"{k} {v}" for k, v in machine.software.items())
+def _software(row: Row, machine: Machine) -> str:
+    """The runtime that a row used, from its backend's facts, and the driver; empty for a row that never loaded.
+
+    A TensorRT may come from another interpreter: the conductor's packages say nothing about it.
+    """
+    facts = row.facts
+    known = {n: facts[n] for n in ("torch", "onnxruntime", "numpy", "cuda") if facts.get(n)}
+    if facts.get("version"):
+        known[str(facts.get("backend") or row.name)] = facts["version"]
+    if known and str(facts.get("device", "")).startswith("cuda") and machine.software.get("driver"):
+        known["driver"] = machine.software["driver"]
+    return ", ".join(f"{k} {v}" for k, v in known.items())
 
 
 def _notes(reports: Sequence[tuple[str, BenchReport]]) -> list[str]:
@@ -92,6 +101,10 @@ def _notes(reports: Sequence[tuple[str, BenchReport]]) -> list[str]:
     notes += [
         f"{key[0]}: {len(files)} reports of one machine and mode" for key, files in keys.items() if len(files) > 1
     ]
+    for i, (file, report) in enumerate(reports):
+        copies = [other for other, later in reports[i + 1 :] if later == report]
+        if copies and all(report != earlier for _, earlier in reports[:i]):
+            notes.append(f"{file}: the same measurement as {', '.join(copies)}")
     return notes
 
 

@@ -28,19 +28,26 @@ def bench_markdown(report: BenchReport, pictures: Mapping[str, str]) -> str:
 def _section(section: Section, picture: str) -> list[str]:
     parts = [f"## {escape_markdown(section.policy)}", escape_markdown(section.what)]
     parts += ["\n".join(f"- **use** {escape_markdown(words)}" for words in section.advice)]
+    if not section.tables:  # nothing has figures: the reasons are all there is to say
+        parts.append(_reasons(section))
     for i, table in enumerate(section.tables):
-        parts += [f"### {escape_markdown(table.title)}", _table(table)]
-        parts.append("\n".join(f"- {escape_markdown(whose)}: {escape_markdown(w)}" for whose, w in table.notes))
+        parts += [f"### {escape_markdown(table.title)}", _table(table), _pairs(table.notes)]
         if i == 0:
-            parts.append(
-                "\n".join(
-                    f"- {escape_markdown(backend)}: **{escape_markdown(status)}** {escape_markdown(words)}"
-                    for backend, status, words in section.reasons
-                )
-            )
+            parts += [_reasons(section), _pairs(section.notes)]
             parts.append("\n".join(f"- {escape_markdown(words)}" for words in section.same))
             parts.append(f"![Percentile curves by rate, paced against tight]({picture})" if picture else "")
     return parts
+
+
+def _reasons(section: Section) -> str:
+    return "\n".join(
+        f"- {escape_markdown(backend)}: **{escape_markdown(status)}** {escape_markdown(words)}"
+        for backend, status, words in section.reasons
+    )
+
+
+def _pairs(notes: Sequence[tuple[str, str]]) -> str:
+    return "\n".join(f"- {escape_markdown(whose)}: {escape_markdown(words)}" for whose, words in notes)
 
 
 def _table(table: Table) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from robot_perf.analyze.bench.merge import Merged
+from robot_perf.analyze.bench.merge import Merged, MergedRow
 from robot_perf.render.cells import NO_VALUE, percent
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Point, PolicyHead, Row
 from robot_perf.units import format_bytes, format_count, format_duration
 
-__all__ = ["Section", "Table", "head_lines", "merged_table", "rate_words", "sections"]
+__all__ = ["Section", "Table", "head_lines", "medians_table", "merged_table", "rate_words", "sections"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,11 +23,12 @@ class Table:
     groups: tuple[str, ...] = ()
     left: tuple[int, ...] = (0,)
     notes: tuple[tuple[str, str], ...] = ()  # (whose, words) under the table
+    keys: int = 1  # leading columns that name a row: repeated where a table is split to fit a terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Everything about one policy. `reasons` are (backend, status, words) of what has no figures."""
+    """Everything about one policy. `reasons` are (backend, status, words) of what has no figures, `notes` (backends, words)."""
 
     policy: str
     what: str
@@ -35,6 +36,7 @@ class Section:
     reasons: tuple[tuple[str, str, str], ...]
     same: tuple[str, ...]
     advice: tuple[str, ...]
+    notes: tuple[tuple[str, str], ...] = ()
 
 
 def rate_words(rate: str) -> str:
@@ -85,6 +87,7 @@ def _section(report: BenchReport, head: PolicyHead) -> Section:
         reasons=tuple(_reasons(rows)),
         same=tuple(same),
         advice=tuple(a.words for a in report.advice if a.policy == head.name),
+        notes=tuple(_notes(report.rates, rows)),
     )
 
 
@@ -115,7 +118,21 @@ def _latency(rates: Sequence[str], rows: Sequence[Row]) -> Table:
             point = row.point(rate)
             cells.append(NO_VALUE if point is None or point.penalty is None else f"{point.penalty:.1f}")
         body.append(tuple(cells))
-    return Table("Execution: observation on the host to action on the host", tuple(head), tuple(body), tuple(groups))
+    title = "Execution: observation on the host to action on the host"
+    return Table(title, tuple(head), tuple(body), tuple(groups), notes=_without_value(rows))
+
+
+def _without_value(rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """Why a percentile of the table has no value: how many steps it needs, and how many there were."""
+    empty = [(f, p.n) for r in rows for p in r.points if p.status == OK for f in p.execution if f.value_ns is None]
+    found = []
+    for name in ("p50", "p99"):
+        counts = [n for figure, n in empty if figure.name == name]
+        why = next((f.reason for f, _ in empty if f.name == name and f.reason), None)
+        if counts and why:
+            steps = format_count(counts[0]) if len(set(counts)) == 1 else f"{min(counts):,} to {max(counts):,}"
+            found.append((name, f"{why.replace('>=', '≥')}: these points have {steps} steps"))
+    return tuple(found)
 
 
 def _three(point: Point | None) -> list[str]:
@@ -127,7 +144,7 @@ def _three(point: Point | None) -> list[str]:
 
 
 def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
-    """What a backend costs besides latency; energy and misses at the slowest paced rate."""
+    """What a backend costs besides latency; energy and misses at the first paced rate asked for."""
     paced = next((r for r in rates if r != TIGHT), None)
     at = "" if paced is None else f" at {rate_words(paced)}"
     head = (
@@ -141,11 +158,14 @@ def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
         f"CPU{at}",
         f"misses{at}",
     )
-    body = []
+    body, below = [], []
     for row in rows:
         if row.status != OK:
             continue
         point = None if paced is None else row.point(paced)
+        above = None if point is None else point.energy_above_idle_j
+        if above is not None and above <= 0:
+            below.append(row.backend)
         body.append(
             (
                 row.backend,
@@ -154,14 +174,31 @@ def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
                 NO_VALUE if row.device_memory_bytes is None else format_bytes(row.device_memory_bytes).split(" (")[0],
                 NO_VALUE if row.launches_per_step is None else f"{row.launches_per_step:g}",
                 _energy(None if point is None else point.energy_per_step_j),
-                _energy(None if point is None else point.energy_above_idle_j),
+                "not told" if above is not None and above <= 0 else _energy(above),
                 NO_VALUE if point is None or point.cpu_share is None else percent(round(point.cpu_share, 3)),
                 NO_VALUE
                 if point is None or point.status != OK
                 else f"{format_count(point.misses)} of {format_count(point.releases)}",
             )
         )
-    return Table("Costs", head, tuple(body))
+    words = "not told above idle: the device drew no more than when it was read idle"
+    return _without_empty_columns(
+        Table("Costs", head, tuple(body), notes=((", ".join(below), words),) if below else ())
+    )
+
+
+def _without_empty_columns(table: Table) -> Table:
+    """The table without the columns in which no row has a value, and a note that names them: on a CPU that is half of them."""
+    full = [i for i in range(len(table.head)) if i < table.keys or any(row[i] != NO_VALUE for row in table.rows)]
+    empty = [word for i, word in enumerate(table.head) if i not in full]
+    if not table.rows or not empty:
+        return table
+    return replace(
+        table,
+        head=tuple(table.head[i] for i in full),
+        rows=tuple(tuple(row[i] for i in full) for row in table.rows),
+        notes=(*table.notes, ("not known here", ", ".join(empty))),
+    )
 
 
 def _energy(joules: float | None) -> str:
@@ -188,10 +225,11 @@ def _keep_warm(rates: Sequence[str], rows: Sequence[Row]) -> list[Table]:
                 if point.status == OK:
                     body.append((row.backend, point.keep_warm, *_cure(point, plain, tight)))
                 else:
-                    notes.append((f"{row.backend}, {point.keep_warm}", f"{point.status}: {point.reason}"))
+                    notes.append((f"{row.backend} {point.keep_warm}", f"{point.status}: {point.reason}"))
         head = ("backend", "keep-warm", "p50 µs", "p99 µs", "× tight", "wake-up µs", "CPU", "power")
         title = f"Keep-warm at {rate_words(rate)}"
-        tables.append(Table(title, head, tuple(body), left=(0, 1), notes=tuple(notes)))
+        table = Table(title, head, tuple(body), left=(0, 1), notes=_by_words(notes), keys=2)
+        tables.append(_without_empty_columns(table))
     return tables
 
 
@@ -227,7 +265,7 @@ def _device(rows: Sequence[Row]) -> Table:
                 )
             )
     head = ("backend", "rate", "keep-warm", "SM MHz by block", "°C", "W", "throttled")
-    return Table("Device clocks by block", head, tuple(body), left=(0, 2, 6))
+    return Table("Device clocks by block", head, tuple(body), left=(0, 2, 6), keys=3)
 
 
 def _reasons(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
@@ -242,22 +280,64 @@ def _reasons(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
     return found
 
 
+def _notes(rates: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
+    """What a reader must know of the rows with figures, said once for all backends of which it is true."""
+    found = [(row.backend, note) for row in rows if row.status == OK for note in row.notes]
+    for row in rows:
+        if row.status != OK:
+            continue
+        found += [(row.backend, words) for words in _counted(row)]
+        for rate in [r for r in rates if r != TIGHT][1:]:  # the first rate's stand among the costs
+            point = row.point(rate)
+            if point is not None and point.status == OK and point.misses:
+                missed = f"{format_count(point.misses)} of {format_count(point.releases)} releases missed"
+                found.append((row.backend, f"at {rate_words(rate)} {missed}"))
+        blocks = [b for p in row.points if p.status == OK for b in p.blocks]
+        restless = sum(not b.settled for b in blocks)
+        if restless:
+            found.append((row.backend, f"the warm-up had not settled before {restless} of {len(blocks)} blocks"))
+    return _by_words(found)
+
+
+def _counted(row: Row) -> list[str]:
+    """What a backend counted since it was loaded (compiles, graph breaks, skipped CUDA graphs), with its latest reason."""
+    counted, reasons = row.facts.get("counted"), row.facts.get("counted_because")
+    if not isinstance(counted, Mapping):
+        return []
+    why = reasons if isinstance(reasons, Mapping) else {}
+    known = [(name, n, f" ({why[name]})" if name in why else "") for name, n in counted.items() if n]
+    return [f"{name} since it was loaded: {n}{because}" for name, n, because in known]
+
+
+def _by_words(notes: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """(whose, words) with one entry for equal words: five cures refused for one reason are one line."""
+    whose: dict[str, list[str]] = {}
+    for who, words in notes:
+        whose.setdefault(words, []).append(who)
+    return tuple((", ".join(dict.fromkeys(who)), words) for words, who in whose.items())
+
+
 def merged_table(merged: Merged) -> Table:
-    """One table over devices: p50 by rate, the key in front."""
-    head = (
-        "policy",
-        "backend",
-        "device",
-        "power mode",
-        "clocks",
-        "software",
-        *(f"{rate_words(r)} p50 µs" for r in merged.rates),
-        "",
-    )
+    """One table over devices: p50 by rate, the whole key in front and the report that each row is from."""
+    key = ("policy", "backend", "device", "power mode", "clocks", "software", "report")
+    head = (*key, *(f"{rate_words(r)} p50 µs" for r in merged.rates), "")
     body = []
     for row in merged.rows:
-        cells = [_us(row.p50_ns.get(rate)) for rate in merged.rates]
-        note = "" if row.status == OK else f"{row.status}: {row.reason}"
-        key = (row.policy, row.backend, row.device, row.power_mode or "unknown", row.clocks or "unknown", row.software)
-        body.append((*key, *cells, note))
-    return Table("All devices", head, tuple(body), left=(0, 1, 2, 3, 4, 5, len(head) - 1))
+        notes = [] if row.status == OK else [f"{row.status}: {row.reason}"]
+        notes += [f"{rate_words(rate)} {status}: {reason}" for rate, (status, reason) in row.unfit.items()]
+        software = row.software or "unknown"
+        where = (row.device, row.power_mode or "unknown", row.clocks or "unknown", software, row.source)
+        body.append((row.policy, row.backend, *where, *_medians(row, merged.rates), "; ".join(notes)))
+    return Table("All devices", head, tuple(body), left=(*range(len(key)), len(head) - 1), keys=2)
+
+
+def medians_table(merged: Merged, letters: Mapping[str, str]) -> Table:
+    """The same for a screen: rows with figures alone, a letter in place of the key. `letters` by the report's file."""
+    head = ("policy", "backend", "on", *(rate_words(r) for r in merged.rates))
+    rows = [r for r in merged.rows if r.status == OK]
+    body = tuple((r.policy, r.backend, letters[r.source], *_medians(r, merged.rates)) for r in rows)
+    return Table("All devices: p50 execution, µs", head, body, left=(0, 1, 2), keys=3)
+
+
+def _medians(row: MergedRow, rates: Sequence[str]) -> list[str]:
+    return [row.unfit[rate][0] if rate in row.unfit else _us(row.p50_ns.get(rate)) for rate in rates]

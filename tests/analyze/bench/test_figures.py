@@ -218,3 +218,14 @@ def test_merge_keeps_every_row_with_its_key():
 def test_merge_says_when_the_files_of_one_name_differ():
     merged = merge([("a", report("X", 1)), ("b", report("Y", 2, sha="b" * 64))])
     assert any("2 different files" in note for note in merged.notes)
+
+
+def test_merge_names_the_runtime_of_each_row_by_its_own_facts():
+    one = report("NVIDIA H200", 240)
+    machine = replace(one.machine, software={"torch": "2.11", "driver": "580.1"})
+    facts = {"backend": "tensorrt", "version": "8.6.0", "device": "cuda:0"}
+    built = Row("mlp", "tensorrt[precision=fp16]", "tensorrt", facts=facts, points=(at(40),))
+    rows = {r.backend: r for r in merge([("a", replace(one, machine=machine, rows=(*one.rows, built)))]).rows}
+    assert rows["tensorrt[precision=fp16]"].software == "tensorrt 8.6.0, driver 580.1"
+    assert rows["graph"].software == "torch 2.11"
+    assert rows["tensorrt"].software == "", "it never loaded: which version it would have been is not known"

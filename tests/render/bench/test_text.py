@@ -134,6 +134,101 @@ def test_pictures_are_drawn_or_none():
 def test_merged_table_has_the_key_in_front():
     merged = merge([("a/bench.json", report())])
     text = str(merged_text(merged))
-    for word in ("NVIDIA H200", "power limit 700 W", "SM up to 1980 MHz", "50 Hz p50 µs", "INVALID"):
+    for word in ("NVIDIA H200", "power limit 700 W", "SM up to 1980 MHz", "p50 execution", "50 Hz", "INVALID"):
         assert word in text
     assert "| mlp | cuda\\_graph |" in merged_markdown(merged)
+
+
+def test_rows_of_two_reports_of_one_machine_are_told_apart_and_copies_are_named():
+    other = replace(report(), created_utc="2026-12-01T00:00:00Z")
+    merged = merge([("a/bench.json", report()), ("b/bench.json", report()), ("c/bench.json", other)])
+    text, page = str(merged_text(merged)), merged_markdown(merged)
+    for file, letter in (("a/bench.json", "A"), ("b/bench.json", "B"), ("c/bench.json", "C")):
+        assert any(line.startswith(letter) and file in line for line in text.splitlines())
+        assert page.count(f"| {file} |") == 4
+    assert "a/bench.json: the same measurement as b/bench.json" in text
+    assert "the same measurement as c/bench.json" not in text
+
+
+def test_a_rate_without_figures_in_the_merged_table_says_why():
+    merged = merge([("a/bench.json", report())])
+    text, page = str(merged_text(merged)), merged_markdown(merged)
+    line = next(w for w in text.splitlines() if w.startswith("mlp") and "onnxruntime" in w)
+    assert line.split()[-2:] == ["INVALID", "120.0"]
+    assert "onnxruntime on A at 50" in text
+    assert text.count("NaN or infinite") == 1 == page.count("NaN or infinite")
+
+
+def nothing_measured() -> BenchReport:
+    one = report()
+    rows = tuple(replace(r, status="can't run", reason=f"{r.backend} is not there", points=()) for r in one.rows)
+    return replace(one, rows=rows, answers=(), advice=())
+
+
+def test_reasons_are_said_where_no_backend_has_figures():
+    """They are all that such a bench has to say."""
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    one = nothing_measured()
+    for text in (str(bench_text(one)), bench_markdown(one, {}).replace("\\", ""), bench_html(one)):
+        for row in one.rows:
+            assert text.count(f"{row.backend} is not there") == 1
+
+
+def test_a_terminal_of_80_columns_shows_no_line_that_wraps():
+    rates = ("50", "200", "1000", TIGHT)
+    rows = tuple(
+        replace(r, points=tuple(point(rate, 1234.5, penalty=1.0) for rate in rates), status="ok", reason="")
+        for r in report().rows
+    )
+    one = replace(report(), rows=rows, rates=rates)
+    text = str(bench_text(one, width=80, screen=80))
+    assert max(len(line) for line in text.splitlines()) <= 80
+    assert sum(line.startswith("cuda_graph") for line in text.splitlines()) > 2
+    wide = str(bench_text(one, width=80))
+    assert "200 Hz" in wide and max(len(line) for line in wide.splitlines()) > 80
+
+
+def test_what_a_row_has_to_say_is_shown_once_for_all_of_whom_it_is_true():
+    one = report()
+    note = "outputs not compared: it draws random numbers"
+    late = point("200", 6_000, misses=17)
+    counted = {"counted": {"compiles": 2, "graph breaks": 1, "skips": 0}, "counted_because": {"graph breaks": "print"}}
+    rows = tuple(
+        replace(r, notes=(note,), points=(*r.points, late), facts=counted if r.backend == "eager" else {})
+        for r in one.rows
+    )
+    one = replace(one, rows=rows, rates=("50", "200", TIGHT), notes=("at 50 Hz 250 steps were run instead of 500",))
+    pytest.importorskip("jinja2")
+    pytest.importorskip("matplotlib")
+    for text in (str(bench_text(one)), bench_markdown(one, {}).replace("\\", ""), bench_html(one)):
+        assert text.count(note) == 1
+        assert "at 200 Hz 17 of 500 releases missed" in text
+        assert "graph breaks since it was loaded: 1 (print)" in text
+        assert "compiles since it was loaded: 2" in text
+        assert "skips since" not in text
+        assert "250 steps were run instead of 500" in text
+
+
+def test_a_percentile_without_value_says_how_many_steps_it_needs():
+    short = Point(
+        "50", 20_000_000, n=250, execution=(Figure("p50", 100 * US), Figure("p99", None, reason="not estimable (needs n >= 368)"))
+    )  # fmt: skip
+    one = replace(report(), rows=(Row("mlp", "eager", "eager", points=(short,)),))
+    assert "p99   not estimable (needs n ≥ 368): these points have 250 steps" in str(bench_text(one))
+
+
+def test_energy_below_idle_is_no_energy_per_step():
+    one = report()
+    cold = point("50", 243, energy_per_step_j=2.42, energy_above_idle_j=-0.031)
+    one = replace(one, rows=(Row("mlp", "cuda_graph", "cuda_graph", points=(cold,)),))
+    text = str(bench_text(one))
+    assert "-31" not in text
+    assert "not told above idle" in text
+
+
+def test_columns_without_any_value_are_named_and_not_drawn():
+    one = replace(report(), rows=(Row("mlp", "eager", "eager", points=(point("50", 100),)),))
+    costs = str(bench_text(one)).split("Costs")[1]
+    assert "not known here   first action, build, device memory, launches/step, energy/step at 50 Hz" in costs
+    assert costs.count("device memory") == 1
