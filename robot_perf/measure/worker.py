@@ -34,7 +34,6 @@ def main(order_path: str) -> int:
     stepmap[Word.WORKER_PID] = os.getpid()
     stepmap[Word.WORKER_BORN] = process_born(os.getpid())
     report: dict[str, Any] = {"invalid": [], "notes": [], "cold_start": {"process_ns": _ENTERED_NS - order.spawned_ns}}
-    parts.tell_loading(stepmap, report)
     try:
         return _measure(order, stepmap, report, stop)
     except RobotPerfError as error:
@@ -56,7 +55,8 @@ def main(order_path: str) -> int:
 def _measure(order: WorkOrder, stepmap: StepMap, report: dict[str, Any], stop: list[bool]) -> int:
     stepmap[Word.PHASE] = Phase.LOADING
     threads_before = parts.thread_count()
-    runner = parts.load_runner(order, report, _ENTERED_NS)
+    with parts.told_loading(stepmap, report):
+        runner = parts.load_runner(order, report, _ENTERED_NS)
     report["threads"] = {"before": threads_before, "after": parts.thread_count()}
     try:
         observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)

@@ -22,3 +22,11 @@ class Slow:
 
     def step(self, inputs: dict[str, Any]) -> Any:
         return (inputs["obs"][:, :2].astype(np.float32),)
+
+
+class Talking(Slow):
+    """Never stops talking."""
+
+    def step(self, inputs: dict[str, Any]) -> Any:
+        progress.say("still here")
+        return super().step(inputs)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from robot_perf import policies
+from robot_perf.backends.shared import progress
 from robot_perf.measure.conductor import Plan, measure
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.processes.block_worker import BlockWorker
@@ -45,8 +48,6 @@ def test_the_map_tells_while_the_policy_loads(order: WorkOrder) -> None:
 
 def test_a_bench_worker_tells_before_it_has_loaded(order: WorkOrder) -> None:
     heard: list[tuple[str, float | None]] = []
-    import sys
-
     worker = BlockWorker(order, sys.executable)
     worker.start()
     try:
@@ -55,3 +56,29 @@ def test_a_bench_worker_tells_before_it_has_loaded(order: WorkOrder) -> None:
         worker.close()
     assert heard[0] == ("unpacking", None) and heard[-1][0] == "unpacking" and len(heard) >= 3
     assert worker.report["examined"] == worker.report["backend_facts"]
+
+
+def test_nobody_hears_what_is_said_after_the_load(order: WorkOrder) -> None:
+    """A bench worker's channel carries answers then: words about a load would be taken for the end of a block."""
+    worker = BlockWorker(replace(order, policy=policies.describe("slow_load:Talking")), sys.executable)
+    worker.start()
+    try:
+        assert worker.wait_loaded(20.0) is None
+        for steps in (20, 30):
+            loop = replace(LOOP, steps=steps)
+            run = worker.run(
+                loop, {"budget": to_json(Budget(deadline_ns=LOOP.deadline_ns)), "backend": {"name": "python"}}
+            )
+            assert run.conditions["state"] == "complete" and len(run.measured["step"])
+    finally:
+        worker.close()
+    assert worker.report["examined"] == worker.report["backend_facts"]
+
+
+def test_a_listener_hears_nothing_once_its_block_has_ended() -> None:
+    told: list[str] = []
+    with pytest.raises(ValueError), progress.heard_by(lambda what, _: told.append(what)):
+        progress.say("inside")
+        raise ValueError("the load failed")
+    progress.say("outside")
+    assert told == ["inside"]

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 Listener = Callable[[str, float | None], None]
 
 _listeners: list[Listener] = []
 
 
-def listen(listener: Listener) -> None:
-    """From now on `listener(what, fraction)` hears of every change; fraction None: no end is known."""
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Inside it `listener(what, fraction)` hears of every change; fraction None: no end is known."""
     _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def say(what: str, fraction: float | None = None) -> None:

@@ -45,9 +45,10 @@ def main(order_path: str, reply_fd: int) -> int:
         replies.write(json.dumps(what) + "\n")
 
     report: dict[str, Any] = {"notes": [], "cold_start": {"process_ns": _ENTERED_NS - order.spawned_ns}}
-    progress.listen(parts.throttled(lambda what, fraction: reply(event="loading", what=what, fraction=fraction)))
+    loading = parts.throttled(lambda what, fraction: reply(event="loading", what=what, fraction=fraction))
     try:
-        runner, observations = _load(order, report)
+        with progress.heard_by(loading):  # what is said later would be taken for the answer to a command
+            runner, observations = _load(order, report)
     except RobotPerfError as error:
         reply(event="failed", error=parts.error_report(error))
         return int(error.exit_code)

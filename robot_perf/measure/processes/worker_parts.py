@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +39,13 @@ def throttled(tell: progress.Listener) -> progress.Listener:
     return heard
 
 
-def tell_loading(stepmap: StepMap, report: dict[str, Any]) -> None:
-    """What a long load is doing goes into the report while the policy loads."""
+def told_loading(stepmap: StepMap, report: dict[str, Any]) -> AbstractContextManager[None]:
+    """Inside it, what a long load is doing goes into the report."""
 
     def tell(what: str, fraction: float | None) -> None:
-        if stepmap[Word.PHASE] <= Phase.LOADING:
-            stepmap.write_report(report | {"loading": {"what": what, "fraction": fraction}})
+        stepmap.write_report(report | {"loading": {"what": what, "fraction": fraction}})
 
-    progress.listen(throttled(tell))
+    return progress.heard_by(throttled(tell))
 
 
 def load_runner(order: WorkOrder, report: dict[str, Any], entered_ns: int) -> Runner:
