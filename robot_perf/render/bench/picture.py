@@ -15,6 +15,7 @@ from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
 __all__ = ["bench_picture"]
 
 _COLOURS = ("#2a6f97", "#d1495b", "#2d8a4e", "#c98a00", "#7b2d8b", "#5a636e", "#00798c", "#8d5a2b")
+_PERCENTILES = ((0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9"), (0.0001, "p99.99"))
 
 
 def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes | None:
@@ -23,6 +24,7 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
         import matplotlib as mpl
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.lines import Line2D
     except ImportError as error:
         raise RobotPerfError(
             f"a drawing needs {error.name}, which is not installed", do=f"Install it: {install_line('report')}"
@@ -33,9 +35,9 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
     count = len(report.rates)
     columns = min(count, 4)
     lines = -(-count // columns)
-    figure = Figure(figsize=(3.6 * columns + 0.6, 3.3 * lines + 3.2), dpi=110, layout="constrained")
+    figure = Figure(figsize=(3.6 * columns + 0.6, 3.3 * lines + 3.6), dpi=110, layout="constrained")
     FigureCanvasAgg(figure)
-    halves: Any = figure.subfigures(2, 1, height_ratios=(3.3 * lines, 3.2))
+    halves: Any = figure.subfigures(2, 1, height_ratios=(3.3 * lines + 0.4, 3.2))
     top, bottom = halves
     plots = top.subplots(lines, columns, squeeze=False, sharey=True).ravel()
     for axes, rate in zip(plots, report.rates, strict=False):
@@ -43,8 +45,14 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
     for axes in plots[count:]:
         axes.set_visible(False)
     plots[0].set_ylabel("execution, µs")
-    plots[0].legend(fontsize="x-small", loc="upper left")
-    _paced_and_tight(bottom.subplots(), report.rates, rows)
+    _paced_and_tight(bottom_axes := bottom.subplots(), report.rates, rows)
+    _durations(plots[0], [v for r in rows for p in r.points for _, v in p.curve if p.keep_warm == "none"])
+    _durations(bottom_axes, [v for r in rows for p in r.points if p.keep_warm == "none" and (v := p.p("p50"))])
+    # above the curves, not on them: with six backends it would hide the slowest
+    marks = [Line2D([], [], color=_colour(i), label=_label(row.backend)) for i, row in enumerate(rows)]
+    top.legend(
+        handles=marks, loc="outside upper center", ncols=min(len(marks), 2 * columns), fontsize="small", frameon=False
+    )
     buffer = io.BytesIO()
     # names stay text in the SVG, and its ids do not change from run to run
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "robot-perf"}), warnings.catch_warnings():
@@ -68,12 +76,24 @@ def _curves(axes: Any, rows: Sequence[Row], rate: str) -> None:
         if point is not None and point.status == OK and point.curve:
             tail, value = zip(*point.curve, strict=True)
             axes.plot(tail, [v / 1000 for v in value], color=_colour(i), label=_label(row.backend), linewidth=1.4)
-    axes.set(xscale="log", yscale="log", xlabel="1 - p", title=rate_words(rate))
+    axes.set(xscale="log", yscale="log", xlabel="percentile of the steps that ran", title=rate_words(rate))
+    smallest = min((t for row in rows if (p := row.point(rate)) is not None for t, _ in p.curve), default=1.0)
+    shown = [(tail, name) for tail, name in _PERCENTILES if tail >= smallest] or [_PERCENTILES[0]]
+    axes.set_xticks([tail for tail, _ in shown], [name for _, name in shown])
+    axes.xaxis.set_minor_formatter("")
     axes.invert_xaxis()
-    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        which("{x:g}")
-    axes.tick_params(axis="y", which="minor", labelsize="x-small")
-    axes.grid(alpha=0.25, which="both")
+    axes.grid(alpha=0.25)
+
+
+def _durations(axes: Any, values_ns: Sequence[int]) -> None:
+    """Labels of a logarithmic axis that don't run into each other: 1, 2, 5 of a decade; round steps where it is short."""
+    from matplotlib.ticker import FixedLocator, MaxNLocator, NullLocator
+
+    low, high = min(values_ns, default=1) / 1000, max(values_ns, default=1) / 1000
+    marks = [m * 10.0**e for e in range(-4, 8) for m in (1, 2, 5) if low <= m * 10.0**e <= high]
+    axes.yaxis.set_major_locator(FixedLocator(marks) if len(marks) > 2 else MaxNLocator(5))
+    axes.yaxis.set_minor_locator(NullLocator())
+    axes.yaxis.set_major_formatter("{x:,g}")
 
 
 def _paced_and_tight(axes: Any, rates: Sequence[str], rows: Sequence[Row]) -> None:
@@ -86,7 +106,4 @@ def _paced_and_tight(axes: Any, rates: Sequence[str], rows: Sequence[Row]) -> No
             axes.plot(*zip(*known, strict=True), "o-", color=_colour(i), label=_label(row.backend), linewidth=1.2)
     axes.set_xticks(range(len(ordered)), [rate_words(r) for r in ordered])
     axes.set(yscale="log", ylabel="p50 execution, µs", title="Paced against tight")
-    for which in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
-        which("{x:g}")
-    axes.tick_params(axis="y", which="minor", labelsize="x-small")
-    axes.grid(alpha=0.25, which="both")
+    axes.grid(alpha=0.25)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 
 import pytest
@@ -129,6 +131,30 @@ def test_pictures_are_drawn_or_none():
     assert picture is not None
     assert picture.startswith(b"\x89PNG")
     assert bench_picture(report(), "another") is None
+
+
+TEXT = re.compile(r'<text style="font-size: ([\d.]+)px[^"]*"[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>')
+
+
+@pytest.mark.parametrize("slowest_us", [130, 700, 5_000, 90_000])
+def test_no_label_of_a_picture_lies_on_another_or_on_the_curves(slowest_us):
+    """A decade's small marks ran into its large one, and the legend hid the slowest backends."""
+    pytest.importorskip("matplotlib")
+    rows = tuple(
+        Row("mlp", f"backend {i}", "eager", points=tuple(point(r, slowest_us - 15 * i) for r in ("50", "200", TIGHT)))
+        for i in range(7)
+    )
+    one = replace(report(), rows=rows, rates=("50", "200", TIGHT))
+    drawn = (bench_picture(one, "mlp", "svg") or b"").decode()
+    texts = [(float(size), float(x), float(y), words) for size, x, y, words in TEXT.findall(drawn)]
+    durations = [(x, y, words) for _, x, y, words in texts if re.fullmatch(r"[\d,.]+", words)]
+    assert len(durations) >= 4
+    for column in {x for x, _, _ in durations}:
+        heights = sorted(y for x, y, _ in durations if x == column)
+        assert min(b - a for a, b in itertools.pairwise(heights)) > 8
+    assert {"p50", "p90", "p99"} <= {words for *_, words in texts}
+    highest_title = min(y for _, _, y, words in texts if words == "50 Hz")
+    assert all(y < highest_title for _, _, y, words in texts if words.startswith("backend"))
 
 
 def test_merged_table_has_the_key_in_front():
