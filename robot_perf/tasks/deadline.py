@@ -232,6 +232,14 @@ def keep(run: Run, output: Path, *, force: bool) -> Path:
     return saved
 
 
+def keep_or_discard(run: Run, output: Path, *, force: bool) -> None:
+    """Of a Run whose neighbour failed: its steps where it has some, else not even its map."""
+    if len(run.measured["step"]):
+        keep(run, output, force=force)
+    elif path := run.conditions.get("step_map"):
+        Path(path).unlink(missing_ok=True)
+
+
 def measure_deadline(
     prepared: Prepared,
     on_progress: Progress | None = None,

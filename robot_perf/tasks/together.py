@@ -20,7 +20,7 @@ import numpy as np
 from robot_perf.errors import RobotPerfError, UsageError
 from robot_perf.run.model import Run
 from robot_perf.tasks.beside import with_conditions
-from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline, prepare
+from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, keep_or_discard, measure_deadline, prepare
 
 __all__ = ["prepare_together", "requests_of", "run_together", "split_rate"]
 
@@ -116,6 +116,9 @@ def run_together(ones: Sequence[Prepared]) -> list[tuple[Run, Path]]:
         for number, handler in former:
             signal.signal(number, handler)
     if errors:
+        for one, run in zip(ones, runs, strict=True):
+            if run is not None:
+                keep_or_discard(run, one.output, force=one.request.force)
         first = next((e for e in errors if not isinstance(e, RobotPerfError)), errors[0])
         raise first
     done = [run for run in runs if run is not None]

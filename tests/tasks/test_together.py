@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
 from robot_perf.cli.__main__ import main
+from robot_perf.run.maps import MAP_FOLDER
 from robot_perf.run.parquet import load
 from robot_perf.tasks.together import _covered, split_rate
 
@@ -55,6 +57,7 @@ def test_one_that_can_t_be_loaded_ends_all(tmp_path, capsys):
     assert code == 2
     assert "nothere" in capsys.readouterr().err
     assert not list(tmp_path.glob("*"))
+    assert not [p for p in MAP_FOLDER.glob("*.map") if f"-{os.getpid()}-" in p.name], "nor in memory"
 
 
 @pytest.mark.parametrize(
