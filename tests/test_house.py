@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import graphlib
 import os
 import re
 import subprocess
@@ -159,3 +161,37 @@ print(len(names), *failed, sep="\\n")
     count, *failed = result.stdout.splitlines()
     assert int(count) > 60
     assert not failed
+
+
+def imports_of(path: Path, known: set[str]) -> set[str]:
+    """Modules of this package that a file imports, anywhere in it: those inside functions too, those for types alone not."""
+    found: set[str] = set()
+    todo: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            todo += node.orelse
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {
+                f"{node.module}.{a.name}" if f"{node.module}.{a.name}" in known else node.module for a in node.names
+            }
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+        todo += ast.iter_child_nodes(node)
+    return found & known
+
+
+def test_no_module_imports_itself_by_way_of_others():
+    """A cycle that an import inside a function hides is one all the same: neither module can be read, or loaded, without the other."""
+    files = {}
+    for top in ("robot_perf", "robot_perf/kernels", "robot_perf/nodes"):
+        for path in (ROOT / top).rglob("*.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+            files[name] = path
+    graph = {name: imports_of(path, set(files)) - {name} for name, path in files.items()}
+    assert len(graph) > 400 and sum(map(len, graph.values())) > 1500
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"imports in a circle: {' -> '.join(error.args[1])}")

@@ -51,7 +51,7 @@ def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         backend_module(name)
         from robot_perf.backends import pipeline
 
-        return pipeline.load(name, policy, options)
+        return pipeline.load(name, policy, options, load)
     module = backend_module(name)
     if reason := module.unavailable():
         raise BackendUnavailableError(f"backend {name} can't run here", why=reason)

@@ -11,6 +11,7 @@ from typing import Any
 
 from robot_perf.backends import eager
 from robot_perf.backends.protocol import Runner
+from robot_perf.backends.torch_policy import runtime
 from robot_perf.errors import UsageError
 from robot_perf.specs import PolicySpec
 
@@ -48,5 +49,5 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     if not settled.cuda_graph:
         raise UsageError("backend cuda_graph without its graph is backend eager", do="Use --backend eager.")
     loaded, body = torch_backend.open_body(policy, options, settled)
-    said = {**eager.base_facts("cuda_graph"), **loaded.facts}
+    said = {**runtime.base_facts("cuda_graph"), **loaded.facts}
     return QueuedRunner(loaded.policy, GraphSteps(body, torch_cuda.stream(settled), said))

@@ -6,18 +6,15 @@ loads the file once and makes no call of its own.
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
-from robot_perf.backends.shared.text import first_line
 from robot_perf.backends.torch_policy import load as torch_load
+from robot_perf.backends.torch_policy import runtime
 from robot_perf.backends.torch_policy.runner import TorchRunner
-from robot_perf.errors import UsageError, install_line
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.specs import PolicySpec
 
@@ -28,13 +25,7 @@ Wrap = Callable[[Any], Any]
 
 def unavailable() -> str | None:
     """Why torch can't run here, with the install line. Imports torch."""
-    try:
-        import torch  # noqa: F401 - a wheel may be there and still lack a library that it links to
-    except (ImportError, OSError) as error:
-        if importlib.util.find_spec("torch") is None:
-            return f"torch is not installed for {sys.executable}; install it: {install_line('torch')}"
-        return f"torch is installed but can't be imported: {first_line(error)}"
-    return None
+    return runtime.unavailable()
 
 
 def takes(policy: PolicySpec) -> str | None:
@@ -73,51 +64,16 @@ def build(
 
     cpu_options.check(options, backend, own)
     before = torch.get_num_threads()
-    set_threads(options, 1)
+    runtime.set_threads(options, 1)
     loaded = torch_load.open_policy(policy)
     policy = loaded.policy
     if policy.cost is None or policy.cost.parameters >= SMALL_PARAMETERS:
-        set_threads(options, before)
+        runtime.set_threads(options, before)
     return TorchRunner(
         policy,
         loaded.call if wrap is None else wrap(loaded.call),
         loaded.arguments,
         loaded.reset,
-        {**base_facts(backend), **loaded.facts, **(facts or {})},
+        {**runtime.base_facts(backend), **loaded.facts, **(facts or {})},
         counters,
     )
-
-
-def base_facts(backend: str) -> dict[str, Any]:
-    """Versions, threads and mode of every torch backend."""
-    import torch
-
-    return {
-        "backend": backend,
-        "torch": torch.__version__,
-        "threads": torch.get_num_threads(),
-        "inter_threads": torch.get_num_interop_threads(),
-        "mode": "no_grad",
-    }
-
-
-def set_threads(options: Mapping[str, Any], default: int) -> None:
-    """Sizes torch's pools: as asked, else `default` intra-op threads and one inter-op thread."""
-    import torch
-
-    for key, set_to, current in (
-        ("threads", torch.set_num_threads, torch.get_num_threads),
-        ("inter_threads", torch.set_num_interop_threads, torch.get_num_interop_threads),
-    ):
-        value = cpu_options.threads(options, key, least=1)
-        wanted = value if value is not None else (default if key == "threads" else 1)
-        if current() == wanted:
-            continue
-        try:
-            set_to(wanted)
-        except RuntimeError as error:
-            # torch allows the inter-op pool to be sized once per process; a default must not fail for that.
-            if value is not None:
-                raise UsageError(
-                    f"{key} can't be changed in this process any more", detail=first_line(error)
-                ) from error

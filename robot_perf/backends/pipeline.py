@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,19 @@ from robot_perf.errors import RobotPerfError
 from robot_perf.policies import wiring
 from robot_perf.specs import PolicySpec, StageSpec, TensorSpec
 
+Load = Callable[
+    [str, PolicySpec, Mapping[str, Any]], Runner
+]  # `robot_perf.backends.load`, which loads pipelines through here
 
-def load(name: str, policy: PolicySpec, options: Mapping[str, Any]) -> PipelineRunner:
-    """Loads every stage on backend `name`, or on the one the stage states. Errors name the stage."""
-    from robot_perf import backends
 
+def load(name: str, policy: PolicySpec, options: Mapping[str, Any], load_stage: Load) -> PipelineRunner:
+    """Loads every stage by `load_stage`, on backend `name` or on the one the stage states. Errors name the stage."""
     runners: list[Runner] = []
     stages: list[StageSpec] = []
     for stage in policy.stages:
         chosen = str(stage.policy.asked.get("backend") or name)
         try:
-            runner = backends.load(chosen, stage.policy, options)
+            runner = load_stage(chosen, stage.policy, options)
         except RobotPerfError as error:
             error.what = f"{policy.name}: stage {stage.name}: {error.what}"
             for loaded in runners:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from robot_perf.backends.protocol import Arrays, Runner, empty_outputs
 from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.versions import versions
 from robot_perf.policies.builtin import NETWORKS, NUMPY_NETWORKS
 from robot_perf.policies.observations import initial_state
 from robot_perf.specs import PolicySpec
@@ -42,11 +40,6 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     return SpinRunner(policy, int(policy.builtin.get("duration_ns", 0)))
 
 
-def facts() -> dict[str, Any]:
-    """Versions for the report."""
-    return {"backend": "python", "python": platform.python_version(), "numpy": np.__version__}
-
-
 class SpinRunner:
     """Answers with prepared outputs, at once or after a busy-wait of `duration_ns` on CLOCK_MONOTONIC.
 
@@ -76,7 +69,7 @@ class SpinRunner:
 
     def facts(self) -> Mapping[str, Any]:
         """Versions, and the duration asked for."""
-        return {**facts(), "spin_ns": self._duration_ns}
+        return {**versions(), "spin_ns": self._duration_ns}
 
     def close(self) -> None:
         """Nothing is held."""
@@ -113,7 +106,7 @@ class NetworkRunner:
 
     def facts(self) -> Mapping[str, Any]:
         """Versions."""
-        return facts()
+        return versions()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
@@ -39,6 +39,7 @@ from robot_perf.specs import PolicyCost, PolicySpec, StageSpec, TensorSpec
 from robot_perf.specs.validate import validated
 
 LARGEST_YAML = 1_000_000
+Resolve = Callable[[str, Asked], PolicySpec]  # `robot_perf.policies.resolve.resolve`, which reads YAML through here
 STRICT = {"extra": "forbid"}  # a misspelt key is an error, not a default
 
 
@@ -87,13 +88,13 @@ class PolicyFile:
     description: str = ""
 
 
-def describe(path: Path, asked: Asked) -> PolicySpec:
-    """The PolicySpec of a YAML file. Raises PolicyError or UsageError that names the file and the key."""
+def describe(path: Path, asked: Asked, resolve: Resolve) -> PolicySpec:
+    """The PolicySpec of a YAML file; `resolve` describes the policies that it names. Raises PolicyError or UsageError that names the file and the key."""
     data = _read(path)
     if "stages" in data:
-        return _pipeline(path, validated(PipelineFile, data, source=str(path)), asked)
+        return _pipeline(path, validated(PipelineFile, data, source=str(path)), asked, resolve)
     if "policy" in data:
-        return _single(path, validated(PolicyFile, data, source=str(path)), asked)
+        return _single(path, validated(PolicyFile, data, source=str(path)), asked, resolve)
     raise PolicyError(
         f"{path} is YAML without a policy",
         why=f"Its keys: {', '.join(shown(k, 30) for k in list(data)[:8]) or 'none'}.",
@@ -121,9 +122,7 @@ def _read(path: Path) -> dict[str, Any]:
     return {str(k): v for k, v in data.items()}
 
 
-def _single(path: Path, file: PolicyFile, asked: Asked) -> PolicySpec:
-    from robot_perf.policies.resolve import resolve
-
+def _single(path: Path, file: PolicyFile, asked: Asked, resolve: Resolve) -> PolicySpec:
     text = file.policy
     if not builtin.is_builtin(text) and ":" not in text:
         text = str(path.absolute().parent / text)
@@ -142,7 +141,7 @@ def _single(path: Path, file: PolicyFile, asked: Asked) -> PolicySpec:
     return dataclasses.replace(spec, name=path.stem, metadata={**spec.metadata, **rate})
 
 
-def _pipeline(path: Path, file: PipelineFile, asked: Asked) -> PolicySpec:
+def _pipeline(path: Path, file: PipelineFile, asked: Asked, resolve: Resolve) -> PolicySpec:
     if not file.stages:
         raise PolicyError(f"{path}: stages is empty", do="Name at least one stage with its file.")
     if asked.shapes or asked.state or asked.preset or asked.options:
@@ -150,7 +149,7 @@ def _pipeline(path: Path, file: PipelineFile, asked: Asked) -> PolicySpec:
             f"{path} is a pipeline: shapes, state and options belong to its stages",
             do="Write them under the stage's name.",
         )
-    loaded = {name: _stage(path, name, stage, asked) for name, stage in file.stages.items()}
+    loaded = {name: _stage(path, name, stage, asked, resolve) for name, stage in file.stages.items()}
     recorded = {k: shape for k, (_, shape) in asked.recorded.items()}
     feeds = {name: _feed(stage.feed, loaded[name], path, name) for name, stage in file.stages.items()}
     inputs, stages = wiring.connect(path, loaded, feeds, _shapes(file.inputs), recorded)
@@ -173,9 +172,7 @@ def _pipeline(path: Path, file: PipelineFile, asked: Asked) -> PolicySpec:
     return wiring.with_action(spec, asked.action if asked.action is not None else file.action)
 
 
-def _stage(path: Path, name: str, stage: StageFile, asked: Asked) -> PolicySpec:
-    from robot_perf.policies.resolve import resolve
-
+def _stage(path: Path, name: str, stage: StageFile, asked: Asked, resolve: Resolve) -> PolicySpec:
     if "." in name or "[" in name or not name:
         raise PolicyError(f"{path}: stage {shown(name)}: a stage's name has no dot and no bracket", do="Rename it.")
     own = Asked(

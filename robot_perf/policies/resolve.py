@@ -38,7 +38,7 @@ def resolve(text: str, asked: Asked) -> PolicySpec:
         with importlib.resources.as_file(
             importlib.resources.files("robot_perf") / "configs" / "policies" / f"{text}.yaml"
         ) as file:
-            return pipeline.describe(file, asked)
+            return pipeline.describe(file, asked, resolve)
     raise PolicyError(
         f"{shown(text, 200)} is no policy that can be found",
         why=f"It is no built-in ({', '.join(builtin.NAMES)}), no file here, no module:callable and no name in configs/policies"
@@ -65,7 +65,7 @@ def describe_file(path: Path, asked: Asked) -> PolicySpec:
     if found.kind == "yaml":
         from robot_perf.policies import pipeline
 
-        return pipeline.describe(path, asked)
+        return pipeline.describe(path, asked, resolve)
     from robot_perf.policies.formats import torchfile
 
     return torchfile.describe(found, asked)

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from robot_perf.measure.watch import watch_device
-from robot_perf.measure.watch.nvml import DeviceSample, Nvml, open_meter
+from robot_perf.measure.watch.nvml import Nvml, open_meter
 from robot_perf.measure.watch.rails import Rails
+from robot_perf.measure.watch.sample import DeviceSample
 from robot_perf.measure.watch.watch_device import DeviceWatch, idle_power
 from robot_perf.run.stepmap import Phase, Word
 

@@ -17,14 +17,9 @@ from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.gpu.work import StreamWork, release
-from robot_perf.backends.onnxruntime import (
-    check_signature,
-    known_sizes,
-    runtime_errors,
-    source_of,
-)
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.onnx_session import check_signature, known_sizes, runtime_errors, source_of
 from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import UsageError
 from robot_perf.policies.asked import shown

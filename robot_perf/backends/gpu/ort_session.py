@@ -17,7 +17,7 @@ import numpy as np
 
 from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
-from robot_perf.backends.onnxruntime import refused, runtime_errors, session_settings, source_of
+from robot_perf.backends.shared.onnx_session import refused, runtime_errors, session_settings, source_of
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, install_line
 from robot_perf.policies.asked import shown
 from robot_perf.policies.observations import random_array

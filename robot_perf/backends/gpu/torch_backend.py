@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from robot_perf.backends import eager
 from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu import torch_cuda
 from robot_perf.backends.gpu.options import DeviceOptions
@@ -14,6 +13,7 @@ from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_queue import QueuedSteps
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.torch_policy import load as torch_load
+from robot_perf.backends.torch_policy import runtime
 from robot_perf.backends.torch_policy import trial as torch_trial
 from robot_perf.backends.torch_policy.load import Loaded
 from robot_perf.errors import BackendUnavailableError
@@ -29,13 +29,13 @@ def open_body(
     wrap: Callable[[Any], Any] | None = None,
 ) -> tuple[Loaded, Body]:
     """The policy on its device, with its buffers; `wrap` turns its module into what is called (torch.compile)."""
-    if reason := eager.unavailable():
+    if reason := runtime.unavailable():
         raise BackendUnavailableError("torch can't run here", why=reason)
     if policy.kind in ("torchscript", "torch_export"):
         # Trial calls in a forked child, on the CPU, before this process opens the device: a child can't use its parent's.
         policy = torch_trial.resolve(policy)
     device = torch_cuda.open_device(settled)
-    eager.set_threads(options, 1)
+    runtime.set_threads(options, 1)
 
     def place(module: Any) -> Any:
         if policy.kind == "torch_export":
@@ -61,6 +61,6 @@ def load(
     """A runner that queues the policy's own operators in each step, or its compiled code."""
     settled = device_options.read(options, backend, own=own, precisions=device_options.TORCH)
     loaded, body = open_body(policy, options, settled, wrap)
-    said = {**eager.base_facts(backend), **loaded.facts, **(facts or {})}
+    said = {**runtime.base_facts(backend), **loaded.facts, **(facts or {})}
     work = QueuedSteps(body, torch_cuda.stream(settled), said, counters, before)
     return QueuedRunner(loaded.policy, work)

@@ -11,6 +11,7 @@ import numpy as np
 
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.shared.own_reset import own_reset
+from robot_perf.backends.shared.versions import versions
 from robot_perf.errors import PolicyError, RobotPerfError
 from robot_perf.policies import factory
 from robot_perf.policies.observations import initial_state, random_array
@@ -123,9 +124,7 @@ class FactoryRunner:
 
     def facts(self) -> Mapping[str, Any]:
         """Versions, and how long import and construction took."""
-        from robot_perf.backends.python import facts
-
-        return {**facts(), **self._durations}
+        return {**versions(), **self._durations}
 
     def close(self) -> None:
         """The object's own close(), where it has one."""

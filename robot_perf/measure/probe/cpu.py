@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from robot_perf.devices.host import gather
 from robot_perf.devices.table import matches
-from robot_perf.measure.probe.probes import Case, measure, working_set
+from robot_perf.measure.probe.cases import Case, measure, working_set
 from robot_perf.specs.device import ProbeReport
 
 _WANTED = 2**30

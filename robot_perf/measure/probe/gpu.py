@@ -10,7 +10,7 @@ from typing import Any
 
 from robot_perf.devices import matches
 from robot_perf.errors import BackendUnavailableError, UsageError, install_line
-from robot_perf.measure.probe.probes import Case, measure, working_set
+from robot_perf.measure.probe.cases import Case, measure, working_set
 from robot_perf.specs.device import ProbeReport
 
 _WANTED = 4 * 2**30

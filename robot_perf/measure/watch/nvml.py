@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from robot_perf.errors import install_line
+from robot_perf.measure.watch.rails import Rails
+from robot_perf.measure.watch.sample import DeviceSample
 
 # nvml.h, nvmlClocksEventReason*; 1 (idle) and 2 (a clock that somebody set) say nothing about throttling
 REASONS = {
@@ -26,19 +27,6 @@ REASONS = {
     0x100: "display clocks",
 }
 HARMLESS = ("idle", "application clocks")
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSample:
-    """One look at a device. None = not readable there. Clocks in Hz, power in W, temperature in °C."""
-
-    at_ns: int  # CLOCK_MONOTONIC
-    sm_hz: int | None = None
-    memory_hz: int | None = None
-    temperature_c: float | None = None
-    power_w: float | None = None
-    throttle: tuple[str, ...] = ()
-    rails_w: dict[str, float] = field(default_factory=dict)
 
 
 class Meter(Protocol):
@@ -135,8 +123,6 @@ class Nvml:
 
 def open_meter(device: str) -> tuple[Meter | None, str]:
     """A meter for `cpu` or `cuda:N`, or None and why there is none. A Jetson's rails are taken before NVML."""
-    from robot_perf.measure.watch.rails import Rails
-
     rails = Rails.find()
     if rails is not None:
         return rails, ""

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from robot_perf.measure.watch.nvml import DeviceSample
+from robot_perf.measure.watch.sample import DeviceSample
 
 # The rail that feeds the whole module, by board; where none is named so, the rails are added up.
 TOTAL_RAILS = ("VDD_IN", "VIN_SYS_5V0", "POM_5V_IN")

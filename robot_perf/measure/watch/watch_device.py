@@ -5,7 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from robot_perf.measure.watch.nvml import HARMLESS, DeviceSample, Meter
+from robot_perf.measure.watch.nvml import HARMLESS, Meter
+from robot_perf.measure.watch.sample import DeviceSample
 from robot_perf.run.stepmap import Phase, StepMap, Word
 
 _EVERY_S = 1.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from robot_perf.errors import PolicyError
 from robot_perf.policies.formats.archive import member
-from robot_perf.policies.formats.operators import Operator, OperatorCount, spec_bytes
+from robot_perf.policies.formats.counted import Operator, OperatorCount, spec_bytes
 from robot_perf.specs import PolicySpec
 
 _LIMIT = 200_000_000

@@ -5,62 +5,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from robot_perf.errors import PolicyError
+from robot_perf.policies.formats import exported_operators
+from robot_perf.policies.formats.counted import Operator, OperatorCount, spec_bytes
 from robot_perf.specs import PolicySpec
 
 # Operators that move no bytes: another view of the same memory, or a value known before the call.
 VIEWS = frozenset(
     {"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Constant", "Shape", "Dropout", "ConstantOfShape"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Operator:
-    """One operator. `flop` counts 2 per multiply-add; element-wise operators count 1 per output element ("about").
-
-    `weight_bytes` are parameters, `activation_bytes` its other inputs and its outputs, each moved once.
-    """
-
-    name: str
-    kind: str
-    flop: int
-    weight_bytes: int
-    activation_bytes: int
-    about: bool = False
-
-    @property
-    def bytes(self) -> int:
-        """All bytes that the operator moves if it runs alone."""
-        return self.weight_bytes + self.activation_bytes
-
-
-@dataclass(frozen=True, slots=True)
-class OperatorCount:
-    """The operators that could be counted, in graph order, and the kinds that could not (unknown shapes)."""
-
-    operators: tuple[Operator, ...]
-    uncounted: dict[str, int]
-    io_bytes: int  # inputs and outputs of the whole policy
-    dtype: str  # precision of the weights: fp32, fp16, bf16, int8
-
-    @property
-    def flop(self) -> int:
-        """FLOP of one call."""
-        return sum(o.flop for o in self.operators)
-
-    @property
-    def weight_bytes(self) -> int:
-        """Weight bytes that the counted operators read."""
-        return sum(o.weight_bytes for o in self.operators)
-
-    @property
-    def least_bytes(self) -> int:
-        """Bytes that must move even if everything were fused: each weight, input and output once."""
-        return self.weight_bytes + self.io_bytes
 
 
 def count_operators(spec: PolicySpec) -> OperatorCount:
@@ -79,26 +35,12 @@ def count_operators(spec: PolicySpec) -> OperatorCount:
 
         return _onnx(onnx.ModelProto.FromString(onnx_model.render(spec.builtin, spec.seed)), spec)
     if spec.kind == "torch_export" and spec.path is not None:
-        from robot_perf.policies.formats.exported_operators import count
-
-        return count(Path(spec.path), spec)
+        return exported_operators.count(Path(spec.path), spec)
     raise PolicyError(
         f"{spec.name}: its operators can't be counted",
         why=f"A policy of kind {spec.kind} keeps no graph with shapes that can be read without running it.",
         do="Export it to ONNX or with torch.export and name that file.",
     )
-
-
-def spec_bytes(spec: PolicySpec) -> int:
-    """Bytes of a policy's inputs and outputs of one call."""
-    return sum(math.prod(t.shape) * item_bytes(t.dtype) for t in (*spec.inputs, *spec.outputs))
-
-
-def item_bytes(dtype: str) -> int:
-    """Bytes of one element of a numpy dtype name."""
-    import numpy as np
-
-    return 2 if dtype == "bfloat16" else int(np.dtype(dtype).itemsize)
 
 
 def _onnx(model: Any, spec: PolicySpec) -> OperatorCount:

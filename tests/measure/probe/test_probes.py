@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from robot_perf.errors import UsageError
-from robot_perf.measure.probe import probes as probe
-from robot_perf.measure.probe.probes import Case, measure, working_set
+from robot_perf.measure.probe import cases
+from robot_perf.measure.probe.cases import Case, measure, working_set
+from robot_perf.measure.probe.probes import probe
 from robot_perf.specs.device import ProbeReport
 
 
@@ -20,14 +21,14 @@ def steady(ns_per_call: float, log: list[str], name: str) -> Case:
 
 @pytest.fixture(autouse=True)
 def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "WARM_S", 0.0)
+    monkeypatch.setattr(cases, "WARM_S", 0.0)
 
 
 def test_a_reading_is_work_over_the_median_time() -> None:
     readings = measure([steady(1000.0, [], "copy")], seconds=0.001)
     assert readings[0].median == pytest.approx(1e6 / 1000.0 * 1e9)
     assert readings[0].low == readings[0].high == readings[0].median
-    assert readings[0].repeats == probe.ROUNDS
+    assert readings[0].repeats == cases.ROUNDS
 
 
 def test_cases_are_interleaved_and_the_order_turns() -> None:
@@ -35,7 +36,7 @@ def test_cases_are_interleaved_and_the_order_turns() -> None:
     measure([steady(1000.0, log, "a"), steady(1000.0, log, "b")], seconds=0.001)
     rounds = log[4:]  # two warm calls of each case come first
     assert rounds[:8] == ["a", "b", "b", "a", "a", "b", "b", "a"]
-    assert rounds.count("a") == rounds.count("b") == probe.ROUNDS
+    assert rounds.count("a") == rounds.count("b") == cases.ROUNDS
 
 
 def test_slow_rounds_widen_the_range_and_leave_the_median() -> None:
@@ -60,7 +61,7 @@ def test_too_little_memory_is_refused_instead_of_measuring_the_cache() -> None:
 @pytest.mark.parametrize(("device", "seconds"), [("tpu", 1.0), ("cpu", 0.0), ("cpu", 1e9)])
 def test_what_can_not_be_probed_is_refused(device: str, seconds: float) -> None:
     with pytest.raises(UsageError):
-        probe.probe(device, seconds=seconds)
+        probe(device, seconds=seconds)
 
 
 def check(report: ProbeReport) -> None:
@@ -70,7 +71,7 @@ def check(report: ProbeReport) -> None:
         assert 0 < r.low <= r.median <= r.high
         assert r.unit == "bytes/s" if r.kind != "matmul" else r.unit in ("FLOP/s", "OP/s")
         if r.unit == "bytes/s":
-            assert r.working_set_bytes >= probe.CACHE_FACTOR * (report.l2_bytes or 0)
+            assert r.working_set_bytes >= cases.CACHE_FACTOR * (report.l2_bytes or 0)
 
 
 def test_the_processor_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,8 +79,8 @@ def test_the_processor_is_probed(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(probe_cpu, "_WANTED", 2**24)
     monkeypatch.setattr(probe_cpu, "last_level_cache", lambda: 2**22)
-    monkeypatch.setattr(probe, "ROUNDS", 3)
-    check(probe.probe("cpu", seconds=0.05))
+    monkeypatch.setattr(cases, "ROUNDS", 3)
+    check(probe("cpu", seconds=0.05))
 
 
 @pytest.mark.gpu
@@ -89,7 +90,7 @@ def test_the_gpu_is_probed_and_stays_under_its_spec() -> None:
         pytest.skip("no CUDA GPU here")
     from robot_perf.tasks.machine.devices import spec_of
 
-    report = probe.probe("cuda:0", seconds=2)
+    report = probe("cuda:0", seconds=2)
     check(report)
     device = spec_of(report)
     if device is not None and device.bandwidth_bytes_s is not None:
