@@ -205,11 +205,20 @@ def to_document(report: BenchReport) -> dict[str, Any]:
 
 
 def save(report: BenchReport, path: Path) -> Path:
-    """Writes `bench.json` beside its final name, then renames. Returns the path."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Writes `bench.json` beside its final name, then renames. Returns the path. Raises RunFileError where it can't."""
+    text = json.dumps(to_document(report), allow_nan=False, indent=1) + "\n"
     unfinished = path.with_name(f".{path.name}.new")
-    unfinished.write_text(json.dumps(to_document(report), allow_nan=False, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            unfinished.write_text(text, encoding="utf-8")
+            unfinished.replace(path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise RunFileError(
+            f"{path} can't be written", do="Make room, or choose another folder.", detail=error.strerror or str(error)
+        ) from None
     return path
 
 

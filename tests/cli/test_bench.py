@@ -71,7 +71,7 @@ def test_what_can_t_run_is_a_row_with_its_reason(measured):
     assert "--backend python" in refused.reason
     row = report.rows[0]
     assert "needs a CUDA device" in row.point("500", "tiny-kernel").reason
-    assert "sync" in row.point("500", "spin-sync").reason
+    assert "spin-sync: it runs on the CPU" in row.point("500", "spin-sync").reason
 
 
 def test_a_keep_warm_costs_processor_time(measured):
@@ -169,6 +169,8 @@ def test_another_interpreter_that_is_none_is_a_row(tmp_path):
         (("null", "--steps", "3"), "--steps"),
         (("null", "--steps", "40", "--blocks", "9"), "--blocks"),
         (("null", "null"), "twice"),
+        (("null", "--rates", "tight", "--keep-warm", "all"), "no idle time"),
+        (("null", "-o", "/dev/null/reports"), "not a folder"),
         (("null", "--device", "tpu"), "--device"),
         (("null", "--python", "tensorflow=/usr/bin/python3"), "unknown"),
         (("no-such-policy",), "no policy"),
@@ -214,6 +216,38 @@ def test_an_interrupted_bench_keeps_the_policies_it_has(tmp_path):
     _, printed = process.communicate(timeout=30)
     report = load(path)
     assert process.returncode == 4, printed
-    assert report.state == "interrupted after 1 of 2 policies"
-    assert [p.name for p in report.policies] == ["null"]
+    assert report.state.startswith("interrupted by SIGINT after 1 of 2 policies")
+    assert report.policies[0].name == "null"
     assert b"Traceback" not in printed
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_bench_keeps_the_blocks_of_the_policy_that_it_was_measuring(tmp_path, how):
+    """With one policy of many backends an hour's blocks were lost to Ctrl-C, and all of the report to a time limit."""
+    command = [sys.executable, "-m", "robot_perf.cli.__main__", "bench", "spin:200", "--backends", "python,onnxruntime,eager",
+               "--rates", "100,50,tight", "--steps", "100", "--device", "cpu", "-o", str(tmp_path)]  # fmt: skip
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("runs/0*.parquet"))) < 2 and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(how)
+    text, printed = process.communicate(timeout=30)
+    assert process.returncode == 4, printed
+    report = load(tmp_path / "bench.json")
+    row = next(r for r in report.rows if r.backend == "python")
+    kept = sum(len(p.blocks) for p in row.points)
+    # the signal may come before the second file's figures are kept
+    assert kept in (1, 2)
+    assert report.state == f"interrupted by {how.name} after 0 of 1 policies; spin:200 has {kept} of 6 blocks"
+    assert [(p.rate, p.n) for p in row.points] == [("100", 50 * kept)]
+    assert {r.status for r in report.rows if r.backend != "python"} == {"can't run"}
+    assert "NOT COMPLETE" in text and "Traceback" not in printed
+
+
+def test_a_run_that_can_t_be_saved_ends_the_bench_with_one_message(tmp_path, capsys):
+    """A full disk was called a defect of robot-perf."""
+    (tmp_path / "runs").write_text("in the way")
+    assert run("null", "--backends", "python", "--rates", "500", "--steps", "40", "-o", str(tmp_path)) == 2
+    printed = capsys.readouterr().err
+    assert "a Run can't be saved as" in printed
+    assert "defect" not in printed

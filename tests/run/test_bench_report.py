@@ -68,3 +68,12 @@ def test_a_figure_that_is_no_number_is_damage(tmp_path):
     path.write_text(json.dumps(document), encoding="utf-8")
     with pytest.raises(RunFileError, match="damaged"):
         load(path)
+
+
+def test_a_report_that_can_t_be_written_is_one_message_and_leaves_nothing(tmp_path):
+    (tmp_path / "file").write_text("")
+    (tmp_path / "bench.json").mkdir()
+    for path in (tmp_path / "file" / "bench.json", tmp_path / "bench.json"):
+        with pytest.raises(RunFileError, match="can't be written"):
+            save(report(), path)
+    assert {p.name for p in tmp_path.iterdir()} == {"file", "bench.json"}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from robot_perf.errors import RobotPerfError
 from robot_perf.measure.watch.nvml import Meter
-from robot_perf.run.bench_report import Machine
+from robot_perf.run.bench_report import Machine, Row
 
-__all__ = ["default_device", "machine_of", "slug"]
+__all__ = ["UNNAMED", "default_device", "machine_of", "named_by", "slug"]
+
+# Without NVML the name is not known before a backend has loaded; the processor's would put a GPU's figures under a CPU.
+UNNAMED = "GPU of unknown name"
 
 _RUNTIMES = ("torch", "onnxruntime", "onnxruntime-gpu", "tensorrt", "tensorrt-rtx", "numpy", "robot-perf")
 
@@ -24,19 +29,29 @@ def default_device() -> str:
 def machine_of(device: str, meter: Meter | None, reason: str, host: dict[str, Any]) -> Machine:
     """Name, power mode and clocks as far as they can be read. Nothing is switched."""
     identity = meter.identity() if meter is not None else {}
-    name = identity.get("name") or host.get("device_tree_model") or host.get("cpu_model") or "unknown machine"
+    on_gpu = device.startswith("cuda")
+    other = None if on_gpu else host.get("cpu_model")
+    name = identity.get("name") or host.get("device_tree_model") or other or (UNNAMED if on_gpu else "unknown machine")
     packages = host.get("packages") or {}
     software = {k: packages[k] for k in _RUNTIMES if k in packages}
     if identity.get("driver"):
         software["driver"] = identity["driver"]
     return Machine(
-        device=str(name) if device.startswith("cuda") or not host.get("cpu_model") else str(host["cpu_model"]),
+        device=str(name) if on_gpu or not host.get("cpu_model") else str(host["cpu_model"]),
         power_mode=_power_mode(identity),
         clocks=_clocks(identity, host),
         software=software,
         identity=identity,
         meter=meter.source if meter is not None else reason,
     )
+
+
+def named_by(machine: Machine, rows: Sequence[Row]) -> Machine:
+    """The machine with the name of its GPU from a backend that ran on it, where nothing else knew it."""
+    if machine.device != UNNAMED:
+        return machine
+    names = {str(row.facts["device_name"]) for row in rows if row.facts.get("device_name")}
+    return replace(machine, device=names.pop()) if len(names) == 1 else machine
 
 
 def _power_mode(identity: dict[str, Any]) -> str | None:

@@ -13,7 +13,8 @@ from typing import Any
 
 from robot_perf import __version__
 from robot_perf.analyze.bench.figures import block_figures
-from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.backends.gpu.options import on_cuda
+from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.processes.block_worker import BlockWorker, Refusal
 from robot_perf.measure.watch.nvml import Meter
@@ -74,12 +75,14 @@ class PolicyBench:
             for spin_sync in self._sync_variants():
                 options = target.options | ({"sync": "spin"} if spin_sync else {})
                 python = self.request.python.get(target.name, sys.executable)
-                self._workers[target.label, spin_sync] = BlockWorker(
-                    self._order(target, options), python, hang_s=self.request.hang_s
-                )
+                worker = BlockWorker(self._order(target, options), python, hang_s=self.request.hang_s)
+                self._workers[target.label, spin_sync] = worker
+                if spin_sync and not on_cuda(options):
+                    worker.refusal = Refusal("--keep-warm spin-sync: it runs on the CPU, where no device is waited for")
         if self.request.together:
             for worker in self._workers.values():
-                worker.start()
+                if worker.refusal is None:
+                    worker.start()
 
     def _make_reference(self, taking: Sequence[Target]) -> None:
         """The truth gate's answers in float32 on the CPU, for a device or where several backends must agree."""
@@ -96,7 +99,7 @@ class PolicyBench:
         One after another, unless all were started at once: then their first calls, which may compile, run side by side too.
         """
         for (label, spin_sync), worker in self._workers.items():
-            if not self.request.together:
+            if not self.request.together and worker.refusal is None:
                 worker.start()
             self._say(f"{self.name}: loading {label}")
             refusal = worker.wait_loaded(self.request.load_s, self._loading)
@@ -194,9 +197,7 @@ class PolicyBench:
             return
         use = watch.use()
         file = self._save(run, key, order)
-        found.runs.append(run)
-        found.uses.append(use)
-        found.blocks.append(with_device(block_figures(run, order, file), use))
+        found.add(run, use, with_device(block_figures(run, order, file), use))
 
     def _conditions(self, key: PointKey, loop: LoopSpec, order: int) -> dict[str, Any]:
         target = next(t for t in self.targets if t.label == key.label)
@@ -218,8 +219,33 @@ class PolicyBench:
     def _save(self, run: Run, key: PointKey, order: int) -> str:
         words = "-".join(p for p in (self.name, key.label, key.rate, key.keep_warm) if p != "none")
         name = f"{order:04d}-{re.sub(r'[^A-Za-z0-9._-]+', '_', words)[:100]}.parquet"
-        parquet.save(run, self.folder / "runs" / name, force=True)
+        try:
+            parquet.save(run, self.folder / "runs" / name, force=True)
+        except OSError as error:
+            raise RunFileError(
+                f"{self.name}: a Run can't be saved as {self.folder / 'runs' / name}",
+                why="The bench ends here; bench.json there holds the policies that were finished.",
+                do="Make room, or choose another folder with -o, and measure again.",
+                detail=str(error),
+            ) from None
         return f"runs/{name}"
+
+    def planned_blocks(self) -> int:
+        """How many blocks the backends that loaded were to run."""
+        labels = sum(t.label not in self._refused for t in self.targets)
+        cures = sum(1 if rate == TIGHT else len(self.request.keep_warm) for rate in self.request.rates)
+        return labels * cures * self.request.blocks
+
+    def drop_unmeasured(self) -> int:
+        """After an interruption: leaves out points without a block and says of backends without any why; how many blocks there are."""
+        for measured in self._measured.values():
+            measured.whole()
+        self._measured = defaultdict(Measured, {k: m for k, m in self._measured.items() if m.runs or m.refused})
+        blocks = sum(len(m.runs) for m in self._measured.values())
+        for target in self.targets if blocks else ():
+            if not any(key.label == target.label for key in self._measured):
+                self._refused.setdefault(target.label, (INVALID, "not measured: the bench was ended before its turn"))
+        return blocks
 
     def runs_of(self, label: str, rate: str, keep_warm: str = "none") -> list[Run]:
         """The Runs of a point, in the order of their blocks."""
@@ -240,10 +266,10 @@ class PolicyBench:
         first = self._first_calls.get(target.label, ())
         return row_of(self.name, target, self._measured, report, first, idle_w, notes, together=self.request.together)
 
-    def close(self) -> None:
-        """Ends every worker."""
+    def close(self, *, kill: bool = False) -> None:
+        """Ends every worker; `kill` waits for nothing that it still does."""
         for worker in self._workers.values():
-            worker.close()
+            worker.close(kill=kill)
         if self._scratch is not None:
             self._scratch.close()
             self._scratch = None

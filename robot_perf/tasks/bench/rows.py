@@ -44,6 +44,17 @@ class Measured:
     refused: str = ""
     status: str = REFUSED  # of the point, where it was refused
 
+    def add(self, run: Run, use: DeviceUse, block: Block) -> None:
+        """One block, its figures computed before anything of it is kept."""
+        self.runs.append(run)
+        self.uses.append(use)
+        self.blocks.append(block)
+
+    def whole(self) -> None:
+        """Leaves out what an interruption within `add` left behind of a block."""
+        blocks = len(self.blocks)
+        del self.runs[blocks:], self.uses[blocks:]
+
 
 def row_of(
     policy: str,

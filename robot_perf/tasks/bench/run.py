@@ -7,9 +7,11 @@ One worker process per policy and backend, alive over all its blocks. Per rate t
 from __future__ import annotations
 
 import itertools
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,13 +21,15 @@ from robot_perf.analyze.bench.advice import advise
 from robot_perf.analyze.bench.figures import median_answer
 from robot_perf.errors import UsageError
 from robot_perf.measure.machine.fingerprint import fingerprint
+from robot_perf.measure.processes.process import main_thread, signal_name
 from robot_perf.measure.watch.nvml import Meter, open_meter
 from robot_perf.measure.watch.watch_device import idle_power
 from robot_perf.run.bench_report import FILE_NAME, OK, TIGHT, Answer, BenchReport, PolicyHead, load, save
 from robot_perf.specs import PolicySpec
-from robot_perf.tasks.bench.machine import machine_of, slug
+from robot_perf.tasks.bench.machine import machine_of, named_by, slug
 from robot_perf.tasks.bench.policy import PolicyBench
 from robot_perf.tasks.bench.request import BenchRequest, Target
+from robot_perf.tasks.run_files import check_folder
 
 __all__ = ["bench", "find_reports", "output_folder", "prepare", "redrawn"]
 
@@ -43,6 +47,12 @@ def prepare(request: BenchRequest) -> list[tuple[str, PolicySpec]]:
     if not 1 <= request.blocks <= 100 or request.steps // request.blocks < 10:
         raise UsageError(
             f"--blocks {request.blocks} is out of range", why="Allowed: 1 to 100, with at least 10 steps a block."
+        )
+    if request.keep_warm != ("none",) and all(rate == TIGHT for rate in request.rates):
+        raise UsageError(
+            "--keep-warm has no idle time to act in",
+            why="The only rate is tight.",
+            do="Add a control rate, for example --rates 50,tight.",
         )
     found = []
     for text in request.policies:
@@ -72,19 +82,21 @@ def output_folder(request: BenchRequest, device_name: str) -> Path:
         raise UsageError(f"{folder} is a file", do="Name a folder with -o.")
     if (folder / FILE_NAME).exists() and not request.force:
         raise UsageError(f"{folder / FILE_NAME} exists", do="Choose another folder with -o or add --force.")
+    check_folder(folder / FILE_NAME)
     return folder
 
 
 def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) -> tuple[BenchReport, Path]:
     """Measures everything, saves `bench.json` after every policy, and returns the report and its folder.
 
-    An interrupted bench keeps what it has, with `state` saying so.
+    An interrupted bench keeps what it has, the blocks of an unfinished policy included, with `state` saying so.
     """
     meter, reason = open_meter(request.device)
     try:
         host = fingerprint()
         machine = machine_of(request.device, meter, reason, host)
         folder = output_folder(request, machine.device)
+        _make(folder)
         report = BenchReport(
             machine=machine,
             policies=(),
@@ -104,22 +116,61 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
             for name, spec in named
         ]
         try:
-            if request.together:
-                _load_all(ones)
-            for one in ones:
-                report = _with_policy(report, request, one, meter)
-                save(report, folder / FILE_NAME)
-            report = replace(report, state="complete")
-        except KeyboardInterrupt:
-            report = replace(report, state=f"interrupted after {len(report.policies)} of {len(named)} policies")
+            with _sigterm_interrupts():
+                if request.together:
+                    _load_all(ones)
+                for one in ones:
+                    report = _with_policy(report, request, one, meter)
+                    save(report, folder / FILE_NAME)
+                report = replace(report, state="complete")
+        except KeyboardInterrupt as interrupt:
+            report = _interrupted(report, request, ones, str(interrupt) or "SIGINT")
         finally:
             for one in ones:
-                one.close()
+                one.close(kill=report.state != "complete")
         save(report, folder / FILE_NAME)
     finally:
         if meter is not None:
             meter.close()
     return report, folder
+
+
+def _make(folder: Path) -> None:
+    """The report's folder, before anything is measured for it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{folder} can't be made", do="Choose another folder with -o.", detail=error.strerror or str(error)
+        ) from None
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """SIGTERM, which a time limit sends, ends a bench as Ctrl-C does: with what it has."""
+    if not main_thread():
+        yield
+        return
+
+    def interrupt(number: int, _frame: object) -> None:
+        raise KeyboardInterrupt(signal_name(number))
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _interrupted(report: BenchReport, request: BenchRequest, ones: Sequence[PolicyBench], by: str) -> BenchReport:
+    """The report of a bench that was ended early: the policy that was being measured with the blocks that it has."""
+    words = f"interrupted by {by} after {len(report.policies)} of {len(ones)} policies"
+    if len(report.policies) < len(ones):
+        one = ones[len(report.policies)]
+        if blocks := one.drop_unmeasured():
+            words += f"; {one.name} has {blocks} of {one.planned_blocks()} blocks"
+            report = _with_rows(report, request, one, report.machine.idle_power_w)
+    return replace(report, state=words)
 
 
 def _notes(request: BenchRequest) -> tuple[str, ...]:
@@ -140,27 +191,29 @@ def _load_all(ones: list[PolicyBench]) -> None:
 
 
 def _with_policy(report: BenchReport, request: BenchRequest, one: PolicyBench, meter: Meter | None) -> BenchReport:
-    name = one.name
-    try:
-        if not request.together:
-            one.prepare()
-            one.load()
-        idle = [idle_power(meter)]
-        done = [b.order for r in report.rows for p in r.points for b in p.blocks]
-        one.run(first_order=max(done, default=-1) + 1)
-        idle.append(idle_power(meter))
-    finally:
-        one.close()
+    if not request.together:
+        one.prepare()
+        one.load()
+    idle = [idle_power(meter)]
+    done = [b.order for r in report.rows for p in r.points for b in p.blocks]
+    one.run(first_order=max(done, default=-1) + 1)
+    idle.append(idle_power(meter))
+    one.close()
     # before and after: a device that has just loaded policies cools down for a minute
     watts = [w for w in idle if w is not None]
     idle_w = sum(watts) / len(watts) if watts else None
     if report.machine.idle_power_w is None:
         report = replace(report, machine=replace(report.machine, idle_power_w=idle_w))
+    return _with_rows(report, request, one, idle_w)
+
+
+def _with_rows(report: BenchReport, request: BenchRequest, one: PolicyBench, idle_w: float | None) -> BenchReport:
     rows = tuple(one.rows(idle_w))
-    answers, advice = _compared(name, request, one, rows)
+    answers, advice = _compared(one.name, request, one, rows)
     return replace(
         report,
-        policies=(*report.policies, _head(name, one.spec)),
+        machine=named_by(report.machine, rows),
+        policies=(*report.policies, _head(one.name, one.spec)),
         rows=(*report.rows, *rows),
         answers=(*report.answers, *answers),
         advice=(*report.advice, *advice),
