@@ -38,10 +38,12 @@ def write_output(path: Path, text: str | bytes, *, force: bool) -> None:
             sys.stdout.write(text)
         return
     check_output(path, force=force)
-    if isinstance(text, bytes):
-        path.write_bytes(text)
-    else:
-        path.write_text(text, encoding="utf-8")
+    try:
+        path.write_bytes(text if isinstance(text, bytes) else text.encode("utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path} can't be written", do="Make room, or name another file.", detail=error.strerror or str(error)
+        ) from None
 
 
 def check_output(path: Path, *, force: bool) -> None:

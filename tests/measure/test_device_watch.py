@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -92,6 +93,18 @@ def test_a_cpu_run_has_no_meter_and_says_why():
     meter, reason = open_meter("cpu")
     assert meter is None or meter.source.startswith("INA")
     assert reason or meter is not None
+
+
+def test_the_gpu_that_is_read_is_the_one_that_cuda_counts(monkeypatch: pytest.MonkeyPatch):
+    """With CUDA_VISIBLE_DEVICES=2,3 the policy's cuda:0 is NVML's 2: the power of GPU 0 would be another one's."""
+    nvml = FakeNvml()
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr("robot_perf.measure.watch.rails.Rails.find", lambda: None)
+    for visible, index in (({"CUDA_VISIBLE_DEVICES": "2,3"}, 2), ({}, 0)):
+        meter, reason = open_meter("cuda:0", visible)
+        assert isinstance(meter, Nvml) and (meter._gpu, reason) == (index, "")
+    meter, reason = open_meter("cuda:0", {"CUDA_VISIBLE_DEVICES": "GPU-12ab"})
+    assert meter is None and "GPU-12ab" in reason
 
 
 class FakeMeter:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from robot_perf.errors import install_line
-from robot_perf.measure.watch.nvml import Nvml
+from robot_perf.measure.watch.nvml import Nvml, nvml_index
 
 # field -> nvml.h, nvmlGpmMetricId_t; percentages 0 to 100 of the time between two samples, rates in MiB/s
 GPM = {
@@ -201,17 +201,6 @@ class JetsonLoad:
 
 def _words(error: BaseException) -> str:
     return str(error) or type(error).__name__
-
-
-def nvml_index(device: str, visible: str | None) -> int:
-    """NVML's number of `cuda:N`: CUDA counts what CUDA_VISIBLE_DEVICES shows, NVML counts all. Raises ValueError for names by UUID."""
-    asked = int(device.partition(":")[2] or 0)
-    if not visible:
-        return asked
-    names = [n.strip() for n in visible.split(",")]
-    if asked >= len(names) or not names[asked].isdecimal():
-        raise ValueError(f"CUDA_VISIBLE_DEVICES={visible} doesn't say which of NVML's GPUs {device} is")
-    return int(names[asked])
 
 
 def open_reader(

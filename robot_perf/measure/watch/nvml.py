@@ -6,8 +6,9 @@ counters; its power rails are in `robot_perf.measure.watch.rails`.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from robot_perf.errors import install_line
@@ -121,8 +122,22 @@ class Nvml:
         self._nvml.nvmlShutdown()
 
 
-def open_meter(device: str) -> tuple[Meter | None, str]:
-    """A meter for `cpu` or `cuda:N`, or None and why there is none. A Jetson's rails are taken before NVML."""
+def nvml_index(device: str, visible: str | None) -> int:
+    """NVML's number of `cuda:N`: CUDA counts what CUDA_VISIBLE_DEVICES shows, NVML counts all. Raises ValueError for names by UUID."""
+    asked = int(device.partition(":")[2] or 0)
+    if not visible:
+        return asked
+    names = [n.strip() for n in visible.split(",")]
+    if asked >= len(names) or not names[asked].isdecimal():
+        raise ValueError(f"CUDA_VISIBLE_DEVICES={visible} doesn't say which of NVML's GPUs {device} is")
+    return int(names[asked])
+
+
+def open_meter(device: str, environment: Mapping[str, str] | None = None) -> tuple[Meter | None, str]:
+    """A meter for `cpu` or `cuda:N`, or None and why there is none. A Jetson's rails are taken before NVML.
+
+    `environment` instead of the process's own: another GPU's watts are no answer where CUDA_VISIBLE_DEVICES hides the first.
+    """
     rails = Rails.find()
     if rails is not None:
         return rails, ""
@@ -132,7 +147,8 @@ def open_meter(device: str) -> tuple[Meter | None, str]:
         import pynvml
     except ImportError:
         return None, f"nvidia-ml-py is not installed: {install_line('gpu')}"
+    visible = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     try:
-        return Nvml(int(device.partition(":")[2] or 0), pynvml), ""
-    except pynvml.NVMLError as error:
+        return Nvml(nvml_index(device, visible), pynvml), ""
+    except (pynvml.NVMLError, ValueError) as error:
         return None, f"NVML: {error}"
