@@ -221,11 +221,13 @@ class Memory:
         return array, host, device
 
     def device(self, size: int) -> int:
-        """The address of `size` zeroed bytes on the device."""
+        """The address of `size` bytes on the device, zeroed on return."""
         cu = self._cu
         address = int(check("cudaMalloc", cu.cudaMalloc(max(1, size))))
         self._device.append(address)
         check("cudaMemset", cu.cudaMemset(address, 0, max(1, size)))
+        # A memset returns before it has happened, and our streams don't wait for the default one: it could wipe out a later copy.
+        check("cudaDeviceSynchronize", cu.cudaDeviceSynchronize())
         return address
 
     def close(self) -> None:

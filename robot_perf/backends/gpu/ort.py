@@ -6,7 +6,7 @@ waits on its own as well, before the answers are copied.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
-from robot_perf.backends.gpu.work import StreamWork, release
+from robot_perf.backends.gpu.work import WITHOUT_GRAPH, StreamWork, release
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.shared.onnx_session import check_signature, known_sizes, runtime_errors, source_of
@@ -57,14 +57,10 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     session = ort_session.open_session(policy, options, source, chosen, allowed)
     check_signature(policy, session)
     binding, buffers = _bound(policy, session, settled)
-    run_options = _run_options(settled)
-    raised = runtime_errors()
-
-    def enqueue(run: Any = session.run_with_iobinding) -> None:
-        try:
-            run(binding, run_options)
-        except raised as error:
-            raise RuntimeError(f"onnxruntime: {first_line(error)}") from error
+    # TensorRT's provider has a graph of its own, and the nodes that it leaves to CUDA's are run as without one.
+    own_graph = settled.cuda_graph and provider == "cuda"
+    enqueue = _queued(session, binding, waits=not own_graph)
+    counted = None if settled.cuda_graph else _queued(session, binding, waits=False)
 
     facts = {
         "backend": "onnxruntime",
@@ -79,11 +75,12 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         **({"cpu_nodes": ort_session.cpu_nodes(policy, source, chosen)} if allowed else {}),
     }
     owned = [binding, session]  # a binding must not outlive its session
-    del session  # the list and `enqueue` alone hold it: closing must end it while its stream exists
+    del session  # the list and what calls it alone hold it: closing must end it while its stream exists
     work = StreamWork(
         policy.name, settled, stream, buffers, enqueue, lambda: facts | footprint.read(), lambda: release(owned), capturable=False,
-        countable=not settled.cuda_graph,
+        counted=counted,
     )  # fmt: skip
+    del enqueue, counted  # `work` alone holds what calls the session
     _warm_up(policy, work, settled)
     return QueuedRunner(policy, work)
 
@@ -105,18 +102,27 @@ def _bound(policy: PolicySpec, session: Any, settled: DeviceOptions) -> tuple[An
     return binding, buffers
 
 
-def _run_options(settled: DeviceOptions) -> Any:
-    """A run ends in a wait of the runtime's own, before the answers are copied; only its graph does without.
+def _queued(session: Any, binding: Any, *, waits: bool) -> Callable[[], None]:
+    """Queues a run, which ends in a wait of the runtime's own, before the answers are copied; only its graph does without.
 
-    In that wait the runtime frees the pinned buffers that a run borrowed (an LSTM's, say). Without it they pile up from step to
-    step, and ending the session frees them in a CUDA callback, which may not: onnxruntime-gpu 1.30 aborted there on an H200.
+    In that wait the runtime takes back the pinned buffers that a run borrowed (an LSTM's, say). Without it they pile up from step
+    to step, and ending the session frees them in a CUDA callback, which may not: onnxruntime-gpu 1.30 aborted there on an H200.
+    Its graph's replays borrow nothing, and what the graph was captured with must stay where it is. A run that is only captured
+    may not wait; it is followed by one that does.
     """
     import onnxruntime as ort
 
-    found = ort.RunOptions()
-    if settled.cuda_graph:
-        found.add_run_config_entry("disable_synchronize_execution_providers", "1")
-    return found
+    options, raised = ort.RunOptions(), runtime_errors()
+    if not waits:
+        options.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def queue(run: Any = session.run_with_iobinding) -> None:
+        try:
+            run(binding, options)
+        except raised as error:
+            raise RuntimeError(f"onnxruntime: {first_line(error)}") from error
+
+    return queue
 
 
 def _warm_up(policy: PolicySpec, work: StreamWork, settled: DeviceOptions) -> None:
@@ -129,7 +135,9 @@ def _warm_up(policy: PolicySpec, work: StreamWork, settled: DeviceOptions) -> No
     except RuntimeError as error:
         if faults.is_out_of_memory(error):
             raise faults.out_of_memory(policy.name, error) from error
-        raise faults.not_captured(policy.name, error) from error
+        told = faults.not_captured(policy.name, error)
+        told.do = WITHOUT_GRAPH
+        raise told from error
     work.reset()
 
 

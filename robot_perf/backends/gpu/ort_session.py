@@ -17,7 +17,9 @@ import numpy as np
 
 from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.work import WITHOUT_GRAPH
 from robot_perf.backends.shared.onnx_session import refused, runtime_errors, session_settings, source_of
+from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, install_line
 from robot_perf.policies.asked import shown
 from robot_perf.policies.observations import random_array
@@ -27,21 +29,37 @@ from robot_perf.specs import PolicySpec
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 CPU = "CPUExecutionProvider"
 INSTALL = f"pip uninstall onnxruntime; {install_line('onnx-gpu')} (never both: they share one folder)"
+LIBRARIES = "pip install onnxruntime-gpu[cuda,cudnn]"
+_CUDA_PARTS = ("cublas", "cudart", "nvrtc", "curand", "cufft")
 
 
 def preload() -> str:
-    """Loads CUDA's and cuDNN's libraries from wherever pip put NVIDIA's packages; what the runtime printed about it."""
+    """Loads CUDA's and cuDNN's libraries from wherever pip put NVIDIA's packages; what the runtime printed about it.
+
+    The runtime itself looks for the packages only beside its own folder. It is told each folder of libraries, cuDNN's last and
+    apart: what is not in a folder it takes from the loader's path, which may hold another version.
+    """
     import onnxruntime as ort
 
     if not hasattr(ort, "preload_dlls"):
         return ""  # before 1.21 the loader's path alone decides
     spec = importlib.util.find_spec("nvidia")
-    roots = [str(Path(p).parent) for p in (spec.submodule_search_locations or [])] if spec is not None else []
+    folders = (
+        [f for p in (spec.submodule_search_locations or []) for f in sorted(Path(p).glob("*/lib"))] if spec else []
+    )
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
-        for root in roots:
-            ort.preload_dlls(directory=root)
+        for folder in folders:
+            if any(_holds(folder, part) for part in _CUDA_PARTS):
+                ort.preload_dlls(cudnn=False, directory=str(folder))
+        for folder in folders:
+            if _holds(folder, "cudnn"):
+                ort.preload_dlls(cuda=False, directory=str(folder))
     return said.getvalue()
+
+
+def _holds(folder: Path, library: str) -> bool:
+    return any(folder.glob(f"lib{library}.so*"))
 
 
 def provider_options(
@@ -82,7 +100,7 @@ def cpu_nodes(policy: PolicySpec, source: str | bytes, providers: list[tuple[str
             (n, {k: v for k, v in o.items() if k not in ("user_compute_stream",) and "graph" not in k})
             for n, o in providers
         ]
-        session = ort.InferenceSession(source, settings, providers=[*own, CPU])
+        session = ort.InferenceSession(source, settings, providers=[*own, CPU], enable_fallback=0)
         rng = np.random.default_rng(policy.seed)
         session.run(None, {t.name: random_array(rng, t) for t in policy.inputs})
         return nodes_on(Path(session.end_profiling()).read_text(encoding="utf-8"), CPU)
@@ -150,27 +168,39 @@ def open_session(
     settings = session_settings(policy, options)
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "0" if allowed else "1")
     try:
-        session = ort.InferenceSession(source, settings, providers=providers)
+        # Else a provider that fails is answered with a session on the CPU, whose error hides the provider's own.
+        session = ort.InferenceSession(source, settings, providers=providers, enable_fallback=0)
     except runtime_errors() as error:
-        raise _told(policy, source, providers, error) from error
+        raise _told(policy, source, providers, str(options.get("precision") or "fp32"), error) from error
     session.disable_fallback()
     wanted, got = [n for n, _ in providers], session.get_providers()
     if got[: len(wanted)] != wanted:
-        raise _not_loaded(wanted, got)
+        raise _unloadable(wanted) or BackendUnavailableError(
+            f"onnxruntime fell back from {wanted[0]} to {got[0] if got else 'nothing'}",
+            do="nvidia-smi says whether the driver is there.",
+        )
     return session
 
 
 def _told(
-    policy: PolicySpec, source: str | bytes, providers: list[tuple[str, dict[str, str]]], error: BaseException
+    policy: PolicySpec,
+    source: str | bytes,
+    providers: list[tuple[str, dict[str, str]]],
+    precision: str,
+    error: BaseException,
 ) -> Exception:
     text = str(error)
     if faults.is_out_of_memory(error):
         return faults.out_of_memory(policy.name, error)
-    if faults.missing_library(text):
-        return faults.library_missing(
-            "onnxruntime's CUDA provider",
-            error,
-            "Install CUDA's and cuDNN's libraries: pip install onnxruntime-gpu[cuda,cudnn]",
+    # A provider whose libraries are missing is left out in silence: every node is then one of the CPU's.
+    if (missing := _unloadable([name for name, _ in providers])) is not None:
+        return missing
+    if "graph capture feature" in text:
+        return InvalidMeasurementError(
+            f"{policy.name}: a CUDA graph was asked for, and onnxruntime can't make one of it",
+            why="Part of it runs on the CPU, or it branches (If, Loop, Scan).",
+            do=WITHOUT_GRAPH,
+            detail=first_line(error),
         )
     if "fallback to CPU EP has been explicitly disabled" in text or "disable_cpu_ep_fallback" in text:
         try:
@@ -183,21 +213,34 @@ def _told(
             why=f"Nodes without a kernel of {providers[0][0]}: {listed or 'not named'}.",
             do="Allow them and have them listed: --backend-option allow_cpu_nodes=true",
         )
+    if precision in ("fp16", "bf16"):  # the file is sound: what is refused is what it was rewritten to
+        return PolicyError(
+            f"{policy.name}: onnxruntime can't compute part of it in {precision}",
+            do=f"Use {'fp16, ' if precision == 'bf16' else ''}tf32 or fp32.",
+            detail=first_line(error),
+        )
     return refused(policy, error)
 
 
-def _not_loaded(wanted: list[str], got: list[str]) -> BackendUnavailableError:
-    """The runtime answers a provider that can't be loaded with the next one; why is what its loader says."""
+def _unloadable(providers: list[str]) -> BackendUnavailableError | None:
+    """The first provider whose library can't be loaded, with what the loader says; None when all can."""
     import onnxruntime as ort
 
     folder = Path(ort.__file__).parent / "capi"
-    name = wanted[0].removesuffix("ExecutionProvider").lower()
-    try:
-        ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
-        ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"))
-    except OSError as error:
-        return faults.library_missing(f"onnxruntime's {wanted[0]}", error, "pip install onnxruntime-gpu[cuda,cudnn]")
-    return BackendUnavailableError(
-        f"onnxruntime fell back from {wanted[0]} to {got[0] if got else 'nothing'}",
-        do="nvidia-smi says whether the driver is there.",
-    )
+    for provider in providers:
+        name = provider.removesuffix("ExecutionProvider").lower()
+        try:
+            ctypes.CDLL(str(folder / "libonnxruntime_providers_shared.so"), mode=ctypes.RTLD_GLOBAL)
+            ctypes.CDLL(str(folder / f"libonnxruntime_providers_{name}.so"))
+        except OSError as error:
+            return faults.library_missing(f"onnxruntime's {provider}", error, _source_of_library(str(error)))
+    return None
+
+
+def _source_of_library(text: str) -> str:
+    library = faults.missing_library(text) or ""
+    if library.startswith("libcuda.so"):
+        return "Install the NVIDIA driver."
+    if library.startswith(("libnvinfer", "libnvonnxparser")):
+        return "Install the TensorRT that this onnxruntime was built for, or use provider cuda."
+    return LIBRARIES

@@ -11,12 +11,16 @@ from robot_perf.backends.gpu.cudart import CudaError, Graph, Marks, Stream
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.protocol import Array
 
+# What such a policy is measured with instead; `eager` takes no ONNX file.
+WITHOUT_GRAPH = "Measure it without the graph: --backend-option cuda_graph=false"
+
 
 class StreamWork:
     """`gpu.runner.Work` over `enqueue`, which queues the policy alone on the stream.
 
-    `capturable`: the whole step may become one graph of ours; ONNX Runtime replays its own instead. `countable`: a run may be
-    captured to count its kernels. `enqueue` raises RuntimeError; `close` ends the runtime that it calls.
+    `capturable`: the whole step may become one graph of ours; ONNX Runtime replays its own instead. `counted`: queues a run that
+    may be captured to count its kernels, so one without a wait; None where nothing is counted. `enqueue` and `counted` raise
+    RuntimeError; `close` ends the runtime that they call.
     """
 
     def __init__(
@@ -30,7 +34,7 @@ class StreamWork:
         close: Callable[[], None],
         *,
         capturable: bool,
-        countable: bool = False,
+        counted: Callable[[], None] | None = None,
         warm_ups: int = 3,
     ) -> None:
         self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
@@ -38,7 +42,7 @@ class StreamWork:
         self._upload = nvtx.within(nvtx.H2D, lambda: buffers.upload(stream))
         self._download = nvtx.within(nvtx.D2H, lambda: buffers.download(stream))
         self._facts, self._close = facts, close
-        self._capturable, self._countable, self._warm_ups = capturable, countable, warm_ups
+        self._capturable, self._counted, self._warm_ups = capturable, counted, warm_ups
         self.staged, self.answers = buffers.staged, buffers.answers
         self.wait, self.busy = stream.wait, stream.busy
         self._marks = Marks(4)
@@ -65,7 +69,9 @@ class StreamWork:
         try:
             graph = Graph(self._stream, lambda: self._queue(kind, captured=True))
         except (CudaError, RuntimeError) as error:
-            raise faults.not_captured(self._name, error) from error
+            told = faults.not_captured(self._name, error)
+            told.do = WITHOUT_GRAPH
+            raise told from error
         self._stream.wait()
         return graph
 
@@ -145,10 +151,14 @@ class StreamWork:
 
     def examine(self) -> Mapping[str, Any]:
         """Kernels of one run that is no graph, by capturing it and throwing the graph away."""
-        if self._graphs or not self._countable:
+        if self._graphs or self._counted is None:
             return {}
         try:
-            graph = Graph(self._stream, self._enqueue)
+            try:
+                graph = Graph(self._stream, self._counted)
+            finally:
+                # What a runtime lent to the captured run, a failed one too, comes back to it only at the end of one that is waited for.
+                self.run_policy()
         except RuntimeError as error:
             return {"launches_per_step_reason": f"a run can't be captured to count it: {faults.last_line(error)}"}
         nodes = dict(graph.nodes)
@@ -177,7 +187,7 @@ class StreamWork:
             graph.close()
         self._graphs.clear()
         # What is left holding the runtime would be collected later, after its stream: that ends in a crash, not in an error.
-        self.launch, self._enqueue = _closed, _closed
+        self.launch, self._enqueue, self._counted = _closed, _closed, None
         self._close()
         self._marks.close()
         self._buffers.close()

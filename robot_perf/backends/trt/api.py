@@ -14,6 +14,7 @@ from typing import Any
 from robot_perf.backends.gpu import cudart, faults
 from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import BackendUnavailableError, install_line
+from robot_perf.policies.onnxfile.graph import main_nodes
 
 EDITIONS = {"tensorrt": "TensorRT", "tensorrt_rtx": "TensorRT for RTX"}
 INSTALL = {
@@ -24,12 +25,17 @@ INSTALL = {
 
 @dataclass(frozen=True)
 class Api:
-    """One edition. `log` holds what it said at warning level and above, newest last."""
+    """One edition. `log` holds the newest of what it said at warning level and above, newest last."""
 
     edition: str
     module: ModuleType
     logger: Any
     log: list[str]
+
+    @property
+    def heard(self) -> int:
+        """How many lines it has said so far, forgotten ones too: what `last_words` takes."""
+        return int(self.logger.heard)
 
     @property
     def name(self) -> str:
@@ -52,8 +58,8 @@ class Api:
         return tuple(members)
 
     def last_words(self, since: int = 0) -> str:
-        """The first error since, else the last thing said, shortened."""
-        said = self.log[since:]
+        """The first error since `heard` was `since`, else the last thing said, shortened."""
+        said = self.log[-(self.heard - since) :] if self.heard > since else []
         told = next((line for line in said if line.startswith("E ")), said[-1] if said else "")
         return told[2:].strip()[:300]
 
@@ -104,21 +110,30 @@ def _logger(module: ModuleType, log: list[str]) -> Any:
 
         def __init__(self) -> None:
             module.ILogger.__init__(self)
+            self.heard = 0
 
         def log(self, level: Any, text: str) -> None:
             if level in letters:
+                self.heard += 1
                 log.append(f"{letters[level]} {text}")
                 del log[:-200]
 
     return Log()
 
 
-def parser_errors(parser: Any) -> Sequence[str]:
-    """What an ONNX parser objects to: operator and node where the version tells them."""
-    found = []
+def parser_errors(parser: Any, model: bytes) -> Sequence[str]:
+    """What an ONNX parser objects to: operator and name of the node, from the error (10 and newer) or from the `model` itself.
+
+    An older error counts the nodes in the file's order, and says -1 of the model as a whole.
+    """
+    found, nodes = [], None
     for i in range(parser.num_errors):
         error = parser.get_error(i)
-        where = [str(f()) for name in ("node_operator", "node_name") if callable(f := getattr(error, name, None))]
-        where = [w for w in where if w]
-        found.append(f"{' '.join(where)}: {error.desc()}" if where else f"node {error.node()}: {error.desc()}")
+        where = " ".join(
+            str(f()) for name in ("node_operator", "node_name") if callable(f := getattr(error, name, None)) and f()
+        )
+        if not where and (at := error.node()) >= 0:
+            nodes = main_nodes(model) if nodes is None else nodes
+            where = nodes[at] if at < len(nodes) else f"node {at}"
+        found.append(f"{where}: {error.desc()}" if where else str(error.desc()))
     return found

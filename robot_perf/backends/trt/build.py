@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from robot_perf.backends.gpu import faults
 from robot_perf.backends.shared import progress
 from robot_perf.backends.trt import api as trt_api
 from robot_perf.backends.trt import cache
@@ -108,7 +109,7 @@ def build(
 ) -> bytes:
     """A serialized engine. Raises PolicyError with the parser's or the builder's words."""
     trt = api.module
-    said = len(api.log)
+    said = api.heard
     progress.say(f"{trt_api.EDITIONS[api.edition]}: reading {policy.name}")
     builder = trt_api.builder(api)
     network = builder.create_network(_network_flags(trt, api.edition, api.major, how))
@@ -118,7 +119,7 @@ def build(
         data = lower.lower(data, how.lower_to, folder=Path(model.path).parent if model.path else None)
     whole = how.lower_to is not None or model.path is None
     if not (parser.parse(data) if whole else parser.parse(data, model.path)):
-        objections = trt_api.parser_errors(parser)
+        objections = trt_api.parser_errors(parser, data)
         raise PolicyError(
             f"{policy.name}: {api.name} can't take this model",
             why=_shortened(objections),
@@ -135,9 +136,12 @@ def build(
     progress.say(f"building an engine for {policy.name}")
     plan = builder.build_serialized_network(network, config)
     if plan is None:
+        words = api.last_words(said)
+        if faults.is_out_of_memory(RuntimeError(words)):
+            raise faults.out_of_memory(policy.name, RuntimeError(words))
         raise PolicyError(
             f"{policy.name}: {api.name} could not build an engine",
-            why=api.last_words(said),
+            why=words,
             do="Run it with --backend onnxruntime, or with precision fp32.",
         )
     if timings is not None and timing is not None:

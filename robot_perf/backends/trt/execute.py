@@ -51,7 +51,7 @@ def _runner(
     facts: dict[str, Any],
     footprint: cudart.Footprint,
 ) -> Runner:
-    said = len(api.log)
+    said = api.heard
     runtime = api.module.Runtime(api.logger)
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
@@ -81,7 +81,7 @@ def _runner(
     found.setdefault("build_ns", None)
     work = StreamWork(
         policy.name, options, stream, buffers, enqueue, lambda: found | footprint.read(), lambda: release(owned),
-        capturable=options.cuda_graph, countable=True,
+        capturable=options.cuda_graph, counted=enqueue,
     )  # fmt: skip
     return QueuedRunner(policy, work)
 

@@ -56,6 +56,13 @@ def operators(data: bytes) -> Iterator[str]:
             yield from _operators(value)
 
 
+def main_nodes(data: bytes) -> list[str]:
+    """Operator and, where it has one, name of each node of a model's main graph, in the file's order."""
+    graphs = [value for number, _, value in fields(data) if number == 7 and not isinstance(value, int)]
+    nodes = [_node(v) for graph in graphs for n, _, v in fields(graph) if n == 1 and not isinstance(v, int)]
+    return [" ".join(word for word in (node.op, node.name) if word) for node in nodes]
+
+
 def _operators(graph: memoryview) -> Iterator[str]:
     for number, _, value in fields(graph):
         if number == 1 and not isinstance(value, int):
