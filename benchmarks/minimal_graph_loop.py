@@ -179,14 +179,14 @@ def block(step: Step, steps: int, period: int) -> list[int]:
     return found[skip:]
 
 
-def engine_plan() -> bytes:
-    """The engine that the runner has just read or built: the newest of the cache."""
-    from robot_perf.backends.trt import cache
+def engine_plan(spec, facts) -> bytes:
+    """The engine that the runner has just read or built: the kept one of this policy on the device of these facts."""
+    from robot_perf.backends.trt import api, build
 
-    paths = sorted(cache.folder().glob("*.engine"), key=lambda p: max(p.stat().st_atime, p.stat().st_mtime))
-    if not paths:
-        raise SystemExit(f"no engine lies in {cache.folder()}")
-    return paths[-1].read_bytes()
+    found = build.engine_for(api.load("tensorrt"), spec, facts["precision"], facts, {})
+    if found.facts["engine"] != "kept":
+        raise SystemExit("the runner's engine was not kept: nothing to compare with")
+    return found.plan
 
 
 def main() -> None:
@@ -207,7 +207,7 @@ def main() -> None:
     if arguments.backend == "cuda_graph":
         minimal = minimal_torch(runner.spec, observations)
     else:
-        minimal = minimal_tensorrt(runner.spec, observations, engine_plan())
+        minimal = minimal_tensorrt(runner.spec, observations, engine_plan(spec, runner.facts()))
     ours = product(runner.spec, runner, observations, 200_000)
     facts = {k: v for k, v in runner.facts().items() if isinstance(v, (str, int, float, bool))}
     document = {"conditions": {"policy": spec.name, "kernel": platform.release(), "facts": facts}, "rates": {}}

@@ -129,7 +129,7 @@ def steps(arguments: argparse.Namespace) -> Rows:
 
 
 def onnx(arguments: argparse.Namespace) -> Rows:
-    """ONNX Runtime's step taken apart: queueing the copies, queueing the run, waiting."""
+    """ONNX Runtime's step taken apart: queueing the copies, and the run with the wait at its end."""
     rows = _steps(
         [
             ("onnxruntime", o)
@@ -148,9 +148,8 @@ def onnx(arguments: argparse.Namespace) -> Rows:
     runner.step(open_observations(spec).at(0))
     work = runner.work
     both(rows, "onnxruntime: queue the copy in", lambda: work._buffers.upload(work._stream), arguments, work.wait)
-    both(rows, "onnxruntime: run_with_iobinding alone", work._enqueue, arguments, work.wait)
+    both(rows, "onnxruntime: run_with_iobinding, its own wait included", work._enqueue, arguments, work.wait)
     both(rows, "onnxruntime: queue the copy out", lambda: work._buffers.download(work._stream), arguments, work.wait)
-    both(rows, "onnxruntime: run_with_iobinding and wait", lambda: (work._enqueue(), work.wait()), arguments)
     runner.close()
     return rows
 

@@ -284,11 +284,14 @@ def test_phases_are_marked_on_demand(name: str, given: dict[str, Any]) -> None:
     np.testing.assert_allclose(runner.step(observation)[0], answer, atol=1e-5)
     examined = runner.examine()
     facts = {**runner.facts(), **examined}
-    assert (
-        facts["launches_per_step"] == 1
-        if facts["captured"]
-        else facts["launches_per_step"] is None or facts["launches_per_step"] > 3
-    )
+    if facts["captured"]:
+        assert facts["launches_per_step"] == 1
+    elif (
+        facts["launches_per_step"] is None
+    ):  # torch's profiler may see nothing where it may not look; a capture always counts
+        assert name == "eager" and facts["launches_per_step_reason"], facts
+    else:
+        assert facts["launches_per_step"] > 3
     assert facts["device_memory_bytes"] >= 0 and "build_ns" in facts
     if name == "cuda_graph":
         assert facts["kernels_per_step"] is None or facts["kernels_per_step"] >= 4
@@ -436,11 +439,12 @@ def test_nan_outputs_fail_the_gate(shared_dir: Path) -> None:
 def _measured(name: str, spec: PolicySpec, given: dict[str, Any], reference: str | None, steps: int = 100) -> Run:
     loop = LoopSpec(period_ns=5_000_000, deadline_ns=5_000_000, steps=steps, warmup_max=60)
     order = WorkOrder(map_path="", policy=spec, backend=name, loop=loop, options=DEVICE | given, reference=reference)
-    return measure(
-        Plan(
-            order=order, conditions={"backend": {"name": name}, "budget": to_json(Budget(deadline_ns=loop.deadline_ns))}
-        )
-    )
+    conditions = {"backend": {"name": name}, "budget": to_json(Budget(deadline_ns=loop.deadline_ns))}
+    run = measure(Plan(order=order, conditions=conditions))
+    Path(run.conditions["step_map"]).unlink()
+    # A process that dies as it closes has measured all the same; without its last report nothing here would say so.
+    assert run.conditions["state"] == "complete", (run.conditions["state"], run.conditions["printed"])
+    return run
 
 
 @pytest.mark.parametrize(("name", "given"), WAYS)

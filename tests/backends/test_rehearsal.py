@@ -1,4 +1,7 @@
-"""A rehearsal leaves a stateful policy's answers exactly as they would have been."""
+"""A rehearsal leaves a stateful policy's answers exactly as they would have been.
+
+On a device: test_cuda.py and test_tensorrt.py; without one, on a played device: test_device_steps.py.
+"""
 
 from __future__ import annotations
 
@@ -191,55 +194,13 @@ def test_an_empty_kernel_runs_beside_a_policy():
     assert float((x + 1).sum()) == 8.0
 
 
-def gpu_runner(backend, policy, options):
-    """A runner on the GPU, or a skip with the reason."""
+@pytest.mark.gpu
+def test_state_that_hides_in_an_object_is_not_rehearsed(monkeypatch):
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no CUDA GPU here")
-    if reason := backends.backend_module(backend).unavailable():
-        pytest.skip(reason)
-    return backends.load(backend, policies.describe(policy), {"device": "cuda:0", **options})
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("policy", ["mlp", "lstm", "gru"])
-@pytest.mark.parametrize("buffers", ["copy", "mapped"])
-def test_a_tensorrt_rehearsal_puts_state_and_answers_back(policy, buffers):
-    """The torch backends and ONNX Runtime: tests/backends/test_cuda.py."""
-    runner = gpu_runner("tensorrt", policy, {"buffers": buffers})
-    observations = open_observations(runner.spec)
-    held = []
-
-    def rehearse():
-        before = [np.array(a) for a in held]
-        for _ in range(2):
-            runner.rehearse_on(observations.at(500))
-        assert all(np.array_equal(a, b) for a, b in zip(before, held, strict=True))
-
-    def run(rehearsal):
-        runner.reset()
-        found = []
-        for k in range(30):
-            rehearsal()
-            outputs = runner.step(observations.at(k))
-            held[:] = outputs
-            found.append(np.array(outputs[runner.spec.action]))
-        return found
-
-    try:
-        plain, rehearsed = run(lambda: None), run(rehearse)
-    finally:
-        held.clear()
-        runner.close()
-    assert all(np.array_equal(a, b) for a, b in zip(plain, rehearsed, strict=True))
-    if policy != "mlp":
-        assert not all(np.array_equal(plain[0], other) for other in plain[1:])
-
-
-@pytest.mark.gpu
-def test_state_that_hides_in_an_object_is_not_rehearsed(monkeypatch):
     monkeypatch.chdir(Path(__file__).resolve().parents[1] / "helpers")
-    runner = gpu_runner("eager", "cuda_policies:HiddenState", {})
+    runner = backends.load("eager", policies.describe("cuda_policies:HiddenState"), {"device": "cuda:0"})
     try:
         with pytest.raises(UsageError, match="can't be rehearsed"):
             runner.rehearse_on(open_observations(runner.spec).at(0))

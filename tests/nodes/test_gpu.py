@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 
@@ -65,5 +66,7 @@ def test_cleanup_frees_device_memory(_rclpy, tmp_path):
     for row in seen[1:]:
         assert row["cleanup"]["allocated"] <= floor["allocated"], seen
         assert row["cleanup"]["reserved"] <= floor["reserved"], seen
-        assert row["cleanup"]["used"] <= floor["used"] + 4 * 2**20, seen
+        # What the whole device has in use: tests beside this one would be counted in.
+        if "PYTEST_XDIST_WORKER" not in os.environ:
+            assert row["cleanup"]["used"] <= floor["used"] + 4 * 2**20, seen
     assert all(row["cleanup"]["reserved"] < row["activate"]["reserved"] for row in seen), seen
