@@ -100,8 +100,10 @@ def _show(
             typer.echo("\n" + soak_text(soak))
         typer.echo("")
     if len(found) > 1 and not quiet and not as_json:
+        from robot_perf.render.lines import clean, join, labelled
+
         for (label, _, _), verdict in zip(found, verdicts, strict=True):
-            typer.echo(f"{verdict.status:<13}{label}: {verdict.reason}")
+            show(join(labelled(verdict.status, f"{clean(label)}: {verdict.reason}", report_width())))
     if github:
         from robot_perf.render.ci.github import annotations
 

@@ -39,11 +39,16 @@ def load_specs(texts: Sequence[str], device: str) -> tuple[LoadSpec, ...]:
 def run_under_load(
     prepared: Prepared, loads: Sequence[LoadSpec], on_progress: Progress | None = None
 ) -> list[tuple[str, Run, Path]]:
-    """Alone first, then with the loads: (label, Run, file) each. A load that ended early makes its Run INVALID."""
+    """Alone first, then with the loads: (label, Run, file) each. A load that ended early makes its Run INVALID.
+
+    Where the first one was interrupted there is no second: Ctrl-C means all of it.
+    """
     with Disturbance(loads):
         pass  # a load that can't run here is refused before anything is measured
     run, path = run_deadline(prepared, on_progress)
     found = [("alone", run, path)]
+    if str(run.conditions["state"]).startswith("interrupted by"):
+        return found
     words = ", ".join(spec.text for spec in loads)
     loaded = replace(prepared, output=path.with_name(f"{path.stem}-load{path.suffix}"))
     if loaded.output.exists() and not prepared.request.force:
@@ -54,7 +59,7 @@ def run_under_load(
     second = with_conditions(
         second,
         {"load": disturbance.conditions()},
-        notes=[f"measured under the stated load {words}"],
+        notes=[f"measured under the stated load {words}", *(f"load {line}" for line in disturbance.words())],
         invalid=disturbance.ended_early,
     )
     return [*found, (f"under {words}", second, keep(second, loaded.output, force=prepared.request.force))]

@@ -2,7 +2,8 @@
 
     cpu:N               N processes that hash without a pause: N processors asked for
     mem:P%              copies of 64 MiB that fill P % of each 10 ms, in one process per two processors (at most 8)
-    gpu:P%              half-precision matrix products that fill P % of each 10 ms on one device (needs torch)
+    gpu:P%              half-precision matrix products that fill P % of each 10 ms on one device (needs torch); in a process of
+                        their own, so that the device shares its time with the policy's, kernel by kernel
     camera:NxRESpFPS    N cameras: each frame is written, converted to floats and halved, FPS times a second (camera:2x1080p30)
 
 Each process prints `ready`, then on SIGTERM what it achieved: a load that could not do what was asked is seen.
@@ -24,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, install_line
 from robot_perf.measure.order import take_order
 
 KINDS = ("cpu", "mem", "gpu", "camera")
@@ -32,6 +33,8 @@ RESOLUTIONS = {"480": (640, 480), "720": (1280, 720), "1080": (1920, 1080), "144
 _CAMERA = re.compile(r"^(\d{1,2})x(480|720|1080|1440|2160)p(\d{1,3})$")
 _PERIOD_NS = 10_000_000
 _COPY_BYTES = 64 * 2**20
+_MATRIX = 2048
+_PIECE_MS = 1.0  # of the device: long beside the wait for it, short beside 10 ms
 _PR_SET_PDEATHSIG = 1
 
 
@@ -90,6 +93,7 @@ def main(order_path: str) -> int:
         sys.stdout.write(json.dumps({"event": "failed", "reason": f"{type(error).__name__}: {error}"[:500]}) + "\n")
         return 1
     sys.stdout.write(json.dumps({"event": "ended", **achieved}) + "\n")
+    sys.stdout.flush()  # a runtime that hangs as it is freed does not take it along
     return 0
 
 
@@ -118,23 +122,29 @@ def _hash(_spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
 
 
 def _in_shares(share: float, piece: Callable[[], None], stop: list[bool]) -> tuple[float, float, int]:
-    """Runs `piece` for `share` of each 10 ms; returns busy seconds, elapsed seconds and how many pieces ran."""
+    """Runs `piece` for `share` of the time, in turns of 10 ms; returns busy seconds, elapsed seconds and how many pieces ran.
+
+    The share is of the time that passed: what a piece took too long is left out of the next turn (pieces of a millisecond
+    would else make 65 % of 60 %), and what a late wake-up left out is caught up, at most a turn of it.
+    """
     now = time.monotonic_ns
-    began = release = now()
+    began = accounted = release = now()
+    owed = share * _PERIOD_NS
     busy = pieces = 0
     while not stop[0]:
-        until = release + int(share * _PERIOD_NS)
-        start = now()
-        while now() < until and not stop[0]:
+        while owed > 0 and not stop[0]:
+            start = now()
             piece()
-            pieces += 1
-        busy += now() - start
+            took = now() - start
+            busy, owed, pieces = busy + took, owed - took, pieces + 1
         release += _PERIOD_NS
         rest = release - now()
         if rest > 0:
             time.sleep(rest / 1e9)
         else:
             release = now()  # a load keeps no grid: what it could not do is in what it reports
+        owed = min(owed + share * (now() - accounted), _PERIOD_NS)
+        accounted = now()
     return busy / 1e9, (now() - began) / 1e9, pieces
 
 
@@ -156,23 +166,47 @@ def _copy(spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
 
 
 def _multiply(spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
-    import torch
-
+    """`busy_share` is the device's own: from the first to the last kernel of each piece, by events."""
+    try:
+        import torch
+    except ImportError as error:
+        raise RuntimeError(f"it needs {error.name}, which is not installed: {install_line('torch')}") from None
     if not torch.cuda.is_available():
         raise RuntimeError("torch sees no CUDA device")
     device = torch.device("cuda", spec.device)
-    a = torch.randn(2048, 2048, device=device, dtype=torch.float16)
+    torch.cuda.set_device(device)  # an event is recorded on the current device's stream
+    a = torch.randn(_MATRIX, _MATRIX, device=device, dtype=torch.float16)
+    product = torch.empty_like(a)
+    # blocking: polling for the device would be a load on a processor that nobody asked for
+    first, last = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
+    on_device_ms = 0.0
+    products = 4
 
     def piece() -> None:
-        for _ in range(4):
-            torch.mm(a, a)
-        torch.cuda.synchronize(device)
+        nonlocal on_device_ms
+        first.record()
+        for _ in range(products):
+            torch.mm(a, a, out=product)
+        last.record()
+        last.synchronize()
+        on_device_ms += first.elapsed_time(last)
 
     for _ in range(20):
         piece()
-    ready(device=torch.cuda.get_device_name(device))
-    busy, elapsed, pieces = _in_shares(spec.share, piece, stop)
-    return {"seconds": elapsed, "busy_share": busy / elapsed, "flop_s": 4 * 2 * 2048**3 * pieces / elapsed}
+    on_device_ms = 0.0
+    for _ in range(5):
+        piece()
+    products = max(1, round(5 * products * _PIECE_MS / on_device_ms))
+    on_device_ms = 0.0
+    ready(device=torch.cuda.get_device_name(device), products=products)
+    cpu = time.process_time()
+    _, elapsed, pieces = _in_shares(spec.share, piece, stop)
+    return {
+        "seconds": elapsed,
+        "busy_share": on_device_ms / 1e3 / elapsed,
+        "cpu_share": (time.process_time() - cpu) / elapsed,
+        "flop_s": 2 * _MATRIX**3 * products * pieces / elapsed,
+    }
 
 
 def _frames(spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
