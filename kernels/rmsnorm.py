@@ -25,6 +25,9 @@ Tensor = Any  # torch.Tensor; torch is imported on the first call
 
 torch: Any = None
 _eager: Any = None
+_tracing: Any = None  # torch._C._is_tracing and its like, bound once: they are asked at every call
+_modes: Any = None
+_transform: Any = None
 _plans: dict[Any, Any] = {}  # calls seen before; see rmsnorm_eager
 
 
@@ -40,7 +43,7 @@ _ready._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _start() -> None:
-    global torch, _eager  # noqa: PLW0603
+    global torch, _eager, _tracing, _modes, _transform  # noqa: PLW0603
     try:
         import torch as torch_module
     except ImportError as error:
@@ -52,14 +55,17 @@ def _start() -> None:
     rmsnorm_ops.register()
     rmsnorm_eager.plans = _plans
     _eager = rmsnorm_eager
+    c = torch_module._C
+    _tracing, _modes, _transform = c._is_tracing, c._len_torch_dispatch_stack, c._functorch.peek_interpreter_stack
     torch = torch_module
 
 
 def _special(x: Tensor, weight: Tensor | None) -> bool:
-    # A gradient, a tracer or a tensor subclass (fake tensors among them) must see torch operations, not a bare launch.
+    # A gradient, a tracer, a dispatch mode (make_fx), a functorch transform (vmap) or a tensor subclass (fake tensors among them)
+    # must see torch operations, not a bare launch: a graph that was traced past it would return what was in the memory.
     if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
         return True
-    return type(x) is not torch.Tensor or torch._C._is_tracing()
+    return type(x) is not torch.Tensor or _tracing() or _modes() > 0 or _transform() is not None
 
 
 def _differentiated(*tensors: Tensor | None) -> bool:
@@ -87,15 +93,16 @@ def rms_norm(
         if _differentiated(x, weight):
             return rms_norm_reference(x, weight, eps, weight_offset=weight_offset, cast=cast)
         return torch.ops.robot_perf.rms_norm(x, weight, eps, weight_offset, cast, batch_invariant)
+    key: Any
     try:
         key = (
             x.shape, x.stride(), x.dtype, x.get_device(),
             None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
             eps, weight_offset, cast, batch_invariant,
         )  # fmt: skip
-    except AttributeError:  # not tensors; the check says which
-        key = None
-    plan = _plans.get(key)
+        plan = _plans.get(key)
+    except (AttributeError, TypeError):  # not tensors (the check says which), or sizes that are symbols
+        key = plan = None
     if plan is None or _special(x, weight):
         return _eager.first(key, x, None, weight, (eps, weight_offset, cast, True, batch_invariant))[0]
     y = torch.empty_like(x) if plan.dense else torch.empty(x.shape, dtype=x.dtype, device=x.device)
@@ -128,15 +135,16 @@ def add_rms_norm(
             x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant
         )
         return y, s
+    key: Any
     try:
         key = (
             x.shape, x.stride(), residual.shape, residual.stride(), x.dtype, residual.dtype, x.get_device(), residual.get_device(),
             None if weight is None else (weight.shape, weight.stride(), weight.dtype, weight.get_device()),
             eps, weight_offset, cast, round_sum, batch_invariant,
         )  # fmt: skip
-    except AttributeError:
-        key = None
-    plan = _plans.get(key)
+        plan = _plans.get(key)
+    except (AttributeError, TypeError):
+        key = plan = None
     if plan is None or _special(x, weight) or residual.requires_grad:
         return _eager.first(key, x, residual, weight, (eps, weight_offset, cast, round_sum, batch_invariant))  # type: ignore[no-any-return]
     if plan.dense:

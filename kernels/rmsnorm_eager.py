@@ -35,8 +35,7 @@ def forget_plans() -> None:
 
 def rms_norm_(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast: str, batch_invariant: bool) -> Tensor:
     """See rmsnorm.rms_norm_."""
-    key = _key_of_one("in place", x, weight, eps, offset, cast, batch_invariant)
-    plan = plans.get(key)
+    key, plan = _found(_key_of_one("in place", x, weight, eps, offset, cast, batch_invariant))
     if plan is None or _special(x, weight):
         return _first_in_place(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
     _check_apart(("x", x), ("weight", weight))
@@ -55,8 +54,7 @@ def add_rms_norm_(
     batch_invariant: bool,
 ) -> tuple[Tensor, Tensor]:
     """See rmsnorm.add_rms_norm_."""
-    key = _key_of_two("add in place", x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
-    plan = plans.get(key)
+    key, plan = _found(_key_of_two("add in place", x, residual, weight, eps, round_sum, offset, cast, batch_invariant))
     if plan is None or _special(x, weight) or residual.requires_grad:
         return _first_in_place(key, x, residual, weight, (eps, offset, cast, round_sum, batch_invariant))
     _check_apart(("x", x), ("residual", residual))
@@ -102,8 +100,29 @@ def _key_of_two(op: str, x: Tensor, residual: Tensor, weight: Tensor | None, *fl
         raise
 
 
+def _found(key: Any) -> tuple[Any, planning.Plan | None]:
+    try:
+        return key, plans.get(key)
+    except TypeError:  # sizes that are symbols have no hash
+        return None, None
+
+
 def _special(x: Tensor, weight: Tensor | None) -> bool:
-    return _wants_grad(x, weight) or type(x) is not torch.Tensor or torch._C._is_tracing()
+    return _wants_grad(x, weight) or torch._C._is_tracing() or _transformed() or _watched(x)
+
+
+def _transformed() -> bool:
+    """True under vmap, jvp and the like, which know torch's operations and not ours."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def _watched(x: Tensor) -> bool:
+    """True where a dispatch mode or x's own class must see an operation instead of a launch."""
+    return not _plain(x) or torch._C._len_torch_dispatch_stack() > 0
+
+
+def _plain(x: Tensor) -> bool:
+    return type(x) in (torch.Tensor, torch.nn.Parameter)
 
 
 def _wants_grad(*tensors: Tensor | None) -> bool:
@@ -114,12 +133,12 @@ def first(key: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, f
     """(y, s) of a functional call that has no plan or must not use it: checked, then planned, copied or left to torch."""
     eps, offset, cast, round_sum, batch_invariant = flags
     check_arguments(x, residual, weight, eps, offset, cast)
-    if type(x) is not torch.Tensor and type(x) is not torch.nn.Parameter and planning.why_not(x) is None:
+    if _wants_grad(x, residual, weight) or torch._C._is_tracing() or _transformed() or planning.why_not(x):
+        return _reference(x, residual, weight, flags)
+    if _watched(x):
         if residual is None:
             return torch.ops.robot_perf.rms_norm(x, weight, eps, offset, cast, batch_invariant), None
         return torch.ops.robot_perf.add_rms_norm(x, residual, weight, eps, round_sum, offset, cast, batch_invariant)  # type: ignore[no-any-return]
-    if _wants_grad(x, residual, weight) or torch._C._is_tracing() or planning.why_not(x):
-        return _reference(x, residual, weight, flags)
     if x.numel() == 0:
         empty = torch.empty(x.shape, dtype=x.dtype, device=x.device)
         return empty, None if residual is None else torch.empty_like(empty)
@@ -146,7 +165,7 @@ def _as_rows(
 def _first_in_place(
     key: Any, x: Tensor, residual: Tensor | None, weight: Tensor | None, flags: Flags
 ) -> tuple[Tensor, Tensor]:
-    eps, offset, cast, _, _ = flags
+    eps, offset, cast, round_sum, batch_invariant = flags
     check_arguments(x, residual, weight, eps, offset, cast)
     if _wants_grad(x, residual, weight):
         raise UsageError(
@@ -159,9 +178,17 @@ def _first_in_place(
     check_writable("x", x)
     if residual is not None:
         check_writable("residual", residual)
-        _check_apart(("x", x), ("residual", residual))
-        _check_apart(("residual", residual), ("weight", weight))
-    _check_apart(("x", x), ("weight", weight))
+    if _plain(x):  # a fake tensor has no address
+        if residual is not None:
+            _check_apart(("x", x), ("residual", residual))
+            _check_apart(("residual", residual), ("weight", weight))
+        _check_apart(("x", x), ("weight", weight))
+    if _watched(x) and planning.why_not(x) is None:
+        if residual is None:
+            torch.ops.robot_perf.rms_norm_(x, weight, eps, offset, cast, batch_invariant)
+        else:
+            torch.ops.robot_perf.add_rms_norm_(x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
+        return x, residual
     if planning.why_not(x):
         y, s = _reference(x, residual, weight, flags)
         x.copy_(y)

@@ -112,6 +112,74 @@ def test_jit_trace_records_operations_not_a_constant(device):
     torch.testing.assert_close(traced(other), rms_norm_reference(other))
 
 
+@pytest.mark.parametrize("tracing_mode", ["real", "symbolic"])
+def test_a_traced_graph_has_the_op_and_not_what_was_in_the_memory(device, tracing_mode):
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x, r, w = torch.randn(3, 64, device=device), torch.randn(3, 64, device=device), torch.randn(64, device=device)
+
+    def step(x, r, w):
+        y, s = add_rms_norm(x, r, w)
+        return rms_norm(y, w), s
+
+    with torch.no_grad():
+        step(x, r, w)  # a call seen before goes straight to the launch, but for who watches
+        traced = make_fx(step, tracing_mode=tracing_mode)(x, r, w)
+        names = [str(node.target) for node in traced.graph.nodes if node.op == "call_function"]
+        assert "robot_perf.add_rms_norm.default" in names
+        assert "robot_perf.rms_norm.default" in names
+        x, r = torch.randn(3, 64, device=device), torch.randn(3, 64, device=device)
+        for got, want in zip(traced(x, r, w), step(x, r, w), strict=True):
+            torch.testing.assert_close(got, want)
+
+
+def test_a_dispatch_mode_sees_the_ops(device):
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    seen = []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            seen.append(str(op))
+            return op(*args, **(kwargs or {}))
+
+    x, r, w = torch.randn(2, 64, device=device), torch.randn(2, 64, device=device), torch.randn(64, device=device)
+    want, want_s = add_rms_norm(x, r, w)
+    with torch.no_grad(), Watch():
+        rms_norm(x, w)
+        add_rms_norm_(x, r, w)
+        rms_norm_(r, w)
+        with pytest.raises(UsageError, match="share memory"):
+            add_rms_norm_(x, x, w)
+    assert [op for op in seen if op.startswith("robot_perf")] == [
+        "robot_perf.rms_norm.default", "robot_perf.add_rms_norm_.default", "robot_perf.rms_norm_.default",
+    ]  # fmt: skip
+    torch.testing.assert_close(x, want)
+    torch.testing.assert_close(r, rms_norm(want_s, w))
+
+
+def test_a_fake_tensor_is_written_in_place_by_the_op(device):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        x, r = torch.empty(2, 64, device=device), torch.empty(2, 64, device=device)
+        assert add_rms_norm_(x, r)[0] is x
+        assert rms_norm_(x) is x
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_vmap_and_jvp_take_the_torch_operations(device):
+    x, w = torch.randn(3, 5, 64, device=device), torch.randn(64, device=device)
+    rms_norm(x[0], w)
+    for _ in range(2):  # seen before or not
+        torch.testing.assert_close(torch.vmap(lambda t: rms_norm(t, w))(x), rms_norm(x, w))
+    y, change = torch.func.jvp(lambda t: rms_norm(t, w), (x,), (x,))
+    torch.testing.assert_close(y, rms_norm(x, w))
+    torch.testing.assert_close(
+        change, torch.zeros_like(x), atol=1e-3, rtol=0
+    )  # a norm doesn't change with its input's scale
+
+
 class _nothing:
     def __enter__(self):
         import warnings

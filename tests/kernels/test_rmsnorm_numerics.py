@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 import itertools
 import math
 
@@ -190,11 +192,26 @@ def test_batch_invariant_bits_do_not_depend_on_the_number_of_rows(device, d):
         last = y
 
 
+def thresholds(row_bytes, facts):
+    """The numbers of rows after which the table goes to another column."""
+    regime = functools.partial(rmsnorm_config.regime, row_bytes=row_bytes, facts=facts)
+    found, m, top = [], 1, 2**20
+    while regime(m) != regime(top):
+        m = bisect.bisect_right(range(top), regime(m), lo=m, key=regime)  # the columns' numbers grow with the rows
+        found.append(m - 1)
+    return found
+
+
+def test_the_thresholds_are_those_of_the_table():
+    h200 = rmsnorm_config.DeviceFacts(90, 132, 60 * 2**20)
+    assert thresholds(512, h200) == [16, 132, 7679]  # a sixteenth of the L2
+    assert thresholds(8192, h200) == [16, 132, 527, 7679]  # four rows per SM; x as large as the L2
+    assert thresholds(131072, h200) == [16, 132, 479]
+
+
 @pytest.mark.skipif(not ON_GPU, reason="the interpreter has one regime; thresholds matter on a GPU")
 @pytest.mark.parametrize("d", (256, 1000, 4096, 16384, 65536))
 def test_counts_on_both_sides_of_every_threshold(device, d):
-    facts = rmsnorm_config.device_facts(0)
-    sm = facts.sm_count
-    for m in (rmsnorm_config.FEW, rmsnorm_config.FEW + 1, sm, sm + 1, 4 * sm - 1, 4 * sm, 4 * sm + 1):
+    for m in (n for last in thresholds(2 * d, rmsnorm_config.device_facts(0)) for n in (last, last + 1)):
         x, w = rows_like((m, d), torch.bfloat16, device), weights(d, "same", torch.bfloat16, device)
         check(rms_norm(x, w), truth(x, w))
