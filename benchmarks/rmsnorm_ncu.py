@@ -6,7 +6,8 @@
 The prediction is on disk before ncu starts: bound side, memory and compute utilisation, one kernel per call, DRAM bytes. It comes
 from the tensors' bytes, the device's SM count, L2 and clock, and a measured copy, not from an earlier profile. ncu empties the
 caches before every launch and measures it alone, so that dependent launch is off. Every kernel of the one profiled call counts,
-ours or not. Exit code: 0 measured (agree or disagree), 1 no figures from ncu, 2 no ncu here.
+ours or not; an NVTX range says whose call it was. A figure that ncu doesn't give leaves the case open ("can't say").
+Exit code: 0 measured, 1 no figures from ncu, 2 no ncu here, or a GPU whose nominal bandwidth has to be given.
 """
 
 from __future__ import annotations
@@ -38,8 +39,10 @@ METRICS = (
 # multiply and an add for the sum, two multiplies, half a pack, and a sixteenth each of the 16-byte loads and stores.
 INSTRUCTIONS_PLAIN, INSTRUCTIONS_ADD = 6.0, 8.0
 WARM_UP = 2  # calls of each case before the profiled one: they load modules and warm the TLB
-PLACES = ("/usr/local/cuda/bin/ncu", "/opt/nvidia/nsight-compute/ncu")
+PLACES = ("usr/local/cuda/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")  # below /
 RESERVE_S = 3.0  # of the limit, for reading and writing what ncu said
+LAUNCH_US = 2.5  # of any launch: its start and end, while the memory isn't busy
+H200_GB_S = 4800.0
 
 
 def predict(point: Point, device: dict[str, Any]) -> dict[str, Any]:
@@ -64,22 +67,24 @@ def predict(point: Point, device: dict[str, Any]) -> dict[str, Any]:
             "write_bytes": [0, 1.1 * writes + 64_000],  # what is written may still be in the L2 at the end
         }
     roof = device["copy_bytes_s"] / device["spec_bytes_s"] * 100
+    least = reads + max(0.0, writes - device["l2_bytes"])  # what is written may still be in the L2 at the end
+    busy_us = least / device["copy_bytes_s"] * 1e6
     compute = issue_us / memory_us * 100
     return {
         "point": point.name,
         "bound": "memory",
         "why": f"{memory_us:.1f} µs of bandwidth against {issue_us:.1f} µs of issue slots",
-        "dram_pct": [roof - 8, min(100.0, roof + 6)],
+        "dram_pct": [roof * busy_us / (busy_us + LAUNCH_US) - 8, min(100.0, roof + 6)],
         "sm_pct": [0.5 * compute, min(95.0, 2 * compute + 5)],
         "kernels_per_call": 1,
         "read_bytes": [0.98 * reads, 1.05 * reads],
-        "write_bytes": [max(0.0, 0.98 * (writes - device["l2_bytes"])), 1.05 * writes],
+        "write_bytes": [0.98 * (least - reads), 1.05 * writes],
     }
 
 
 def compare(prediction: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
-    """The prediction beside ncu's figures: agree or disagree, with the reason."""
-    reasons = []
+    """The prediction beside ncu's figures: agree, disagree or can't say, with the reason."""
+    reasons, missing = [], []
     for name, label in (
         ("dram_pct", "DRAM %"),
         ("sm_pct", "compute %"),
@@ -89,36 +94,44 @@ def compare(prediction: dict[str, Any], seen: dict[str, Any]) -> dict[str, Any]:
         low, high = prediction[name]
         value = seen[name]
         if value is None:
-            reasons.append(f"{label}: ncu gave no figure")
+            missing.append(f"{label}: ncu gave no figure")
         elif not low <= value <= high:
             reasons.append(f"{label}: {value:.4g} is outside {low:.4g} to {high:.4g}")
-    if seen["kernels_per_call"] != 1:
-        reasons.append(f"{seen['kernels_per_call']} kernels per call")
-    bound = (
-        "memory"
-        if (seen["dram_pct"] or 0) > max(40.0, seen["sm_pct"] or 0)
-        else "compute"
-        if (seen["sm_pct"] or 0) > 40
-        else "latency"
-    )
-    if bound != prediction["bound"]:
+    others = ", ".join(seen["others"])
+    if seen["kernels_per_call"] is None:
+        missing.append(f"other kernels ran in the profiled calls, and ncu doesn't say in whose: {others}")
+    elif seen["kernels_per_call"] != 1:
+        reasons.append(f"{seen['kernels_per_call']} kernels in the call: ours and {others}")
+    bound = _bound(seen["dram_pct"], seen["sm_pct"])
+    if bound not in (None, prediction["bound"]):
         reasons.append(f"bound by {bound}, not {prediction['bound']}")
     return {
         "prediction": prediction,
         "seen": seen | {"bound": bound},
-        "verdict": "agree" if not reasons else "disagree",
-        "reasons": reasons,
+        "verdict": "disagree" if reasons else "can't say" if missing else "agree",
+        "reasons": reasons + missing,
     }
 
 
-def device_facts(spec_gb_s: float) -> dict[str, Any]:
-    """SM count, clock, L2 and the bandwidth of a 1 GiB copy, read from the device."""
+def _bound(dram_pct: float | None, sm_pct: float | None) -> str | None:
+    if dram_pct is None or sm_pct is None:
+        return None
+    if dram_pct > max(40.0, sm_pct):
+        return "memory"
+    return "compute" if sm_pct > 40 else "latency"
+
+
+def device_facts(spec_gb_s: float | None) -> dict[str, Any]:
+    """SM count, clock, L2 and the bandwidth of a 1 GiB copy, read from the device. Exits with 2 without the nominal bandwidth."""
     import torch
 
     from robot_perf.measure.kernel_bench.timing import capture, replay_us
     from robot_perf.measure.watch.nvml import open_meter
 
     found = torch.cuda.get_device_properties(0)
+    if spec_gb_s is None and "H200" not in found.name:
+        print(f"{found.name}: give its memory's nominal bandwidth with --spec-gb-s", file=sys.stderr)
+        raise SystemExit(2)
     x = torch.ones(2**28, dtype=torch.float16, device="cuda")
     y = torch.empty_like(x)
     torch.neg(x, out=y)
@@ -133,7 +146,7 @@ def device_facts(spec_gb_s: float) -> dict[str, Any]:
         "l2_bytes": found.L2_cache_size,
         "sm_hz": float(highest),
         "copy_bytes_s": 2 * x.nbytes / us * 1e6,
-        "spec_bytes_s": spec_gb_s * 1e9,
+        "spec_bytes_s": (spec_gb_s or H200_GB_S) * 1e9,
     }
 
 
@@ -159,15 +172,23 @@ def launch() -> None:
         for _ in range(WARM_UP):
             call()
         torch.cuda.profiler.start()
-        call()
+        with torch.cuda.nvtx.range(point.name):
+            call()
         torch.cuda.profiler.stop()
         del x, r, call
         torch.cuda.empty_cache()
 
 
 def find_ncu(named: str | None) -> str:
-    """The ncu to run. Exits with 2 and the reason where there is none."""
-    for place in (named, shutil.which("ncu"), *PLACES):
+    """The ncu to run: the one that is named and no other. Exits with 2 and the reason where there is none."""
+    if named is not None:
+        found = shutil.which(named)
+        if found is None:
+            print(f"no ncu: {named} is no program; the prediction is written", file=sys.stderr)
+            raise SystemExit(2)
+        return found
+    installed = (str(p) for pattern in PLACES for p in sorted(Path("/").glob(pattern), reverse=True))
+    for place in (shutil.which("ncu"), *installed):
         if place and Path(place).is_file():
             return place
     print("no ncu: install Nsight Compute or name it with --ncu; the prediction is written", file=sys.stderr)
@@ -178,55 +199,92 @@ def profile(folder: Path, ncu: str, limit_s: float) -> Path:
     """Runs ncu over `launch`, for `limit_s` at most; the CSV's path. Exits with 1 and ncu's words where it gives no figures."""
     program = [sys.executable, str(Path(__file__).resolve()), "--launch", "--out", str(folder)]
     command = [
-        ncu, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off", "--clock-control", "none",
-        "--cache-control", "all", "--metrics", ",".join(METRICS), *program,
+        ncu, "--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off", "--clock-control", "none", "--nvtx",
+        "--cache-control", "all", "--target-processes", "application-only", "--metrics", ",".join(METRICS), *program,
     ]  # fmt: skip
     environment = {**os.environ, "ROBOT_PERF_DEPENDENT_LAUNCH": "0", "LC_ALL": "C"}
     target = folder / "rmsnorm_ncu.csv"
     with (folder / "rmsnorm_ncu.log").open("w", encoding="utf-8") as log, target.open("w", encoding="utf-8") as out:
         # its own group: ncu's child must end with it
         process = subprocess.Popen(command, stdout=out, stderr=log, env=environment, start_new_session=True)
+        code = None
         try:
-            code = process.wait(limit_s)
+            code = process.wait(max(0.0, limit_s))
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            code = -1
+            pass
+        finally:  # also when this program is interrupted: ncu and its child would go on
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
     said = target.read_text(encoding="utf-8", errors="replace")
     if '"ID",' not in said:
-        words = [
-            line
-            for line in (said + (folder / "rmsnorm_ncu.log").read_text(errors="replace")).splitlines()
-            if line.strip()
-        ]
-        why = f"it was stopped after {limit_s:.0f} s" if code == -1 else f"it ended with code {code}"
-        print(f"ncu gave no figures: {why}. Its last words:\n" + "\n".join(words[-8:]), file=sys.stderr)
+        said += (folder / "rmsnorm_ncu.log").read_text(encoding="utf-8", errors="replace")
+        words = [line for line in said.splitlines() if line.strip()][-8:]
+        why = f"it was stopped after {max(0.0, limit_s):.0f} s" if code is None else f"it ended with code {code}"
+        print("\n".join([f"ncu gave no figures: {why}. Its last words:", *words, *_advice(said)]), file=sys.stderr)
         raise SystemExit(1)
     return target
 
 
+def _advice(said: str) -> list[str]:
+    if "ERR_NVGPUCTRPERM" in said:
+        return ["Counters are for administrators here: run as root, in a container with SYS_ADMIN, or have the machine's owner set "
+                "NVreg_RestrictProfilingToAdminUsers=0."]  # fmt: skip
+    if "No kernels were profiled" in said:
+        return ["The program launched nothing between the profiler's start and stop: run it alone, with --launch."]
+    return []
+
+
 def read(path: Path) -> list[dict[str, Any]]:
-    """One entry per case from the CSV, in order: our kernel's figures, and how many kernels a call ran in all."""
+    """One entry per case from the CSV, in order: our kernel's figures, and which kernels a call ran besides.
+
+    Exits with 1 and the reason where the CSV doesn't hold one launch of ours per case.
+    """
+    from robot_perf.errors import RobotPerfError
     from robot_perf.profiles.model import rows
     from robot_perf.profiles.ncu.importer import read as read_csv
 
-    wanted = ("dur_ns", "dram_read_bytes", "dram_write_bytes", "dram_pct", "sm_pct", "registers", "l2_hit_pct")
-    kernels = read_csv(path.read_text(encoding="utf-8"), path.name).kernels
-    found = [{"name": kernels.text("name", i), **row} for i, row in enumerate(rows(kernels, wanted))]
+    wanted = (
+        "dur_ns",
+        "dram_read_bytes",
+        "dram_write_bytes",
+        "dram_pct",
+        "mem_pct",
+        "sm_pct",
+        "registers",
+        "l2_hit_pct",
+    )
+    try:
+        kernels = read_csv(path.read_text(encoding="utf-8", errors="replace"), path.name).kernels
+    except RobotPerfError as error:
+        raise SystemExit(str(error)) from error
+    found = [
+        {"name": kernels.text("name", i), "call": kernels.text("nvtx", i), **row}
+        for i, row in enumerate(rows(kernels, wanted))
+    ]
     ours = [row for row in found if str(row["name"]).startswith("rms_norm_")]
     if len(ours) != len(CASES):
         raise SystemExit(
             f"{path}: {len(ours)} launches of our kernels where {len(CASES)} cases ran; the cases can't be told apart"
         )
-    per_case = len(found) / len(CASES)
     return [
         {
-            "kernel": row["name"], "us": None if row["dur_ns"] is None else row["dur_ns"] / 1000, "dram_pct": row["dram_pct"],
-            "sm_pct": row["sm_pct"], "kernels_per_call": per_case, "read_bytes": row["dram_read_bytes"],
+            "kernel": row["name"], **_beside(row, found), "us": None if row["dur_ns"] is None else row["dur_ns"] / 1000, "dram_pct": row["dram_pct"],
+            "mem_pct": row["mem_pct"], "sm_pct": row["sm_pct"], "read_bytes": row["dram_read_bytes"],
             "write_bytes": row["dram_write_bytes"], "registers": row["registers"], "l2_hit_pct": row["l2_hit_pct"],
         }
         for row in ours
     ]  # fmt: skip
+
+
+def _beside(row: dict[str, Any], found: list[dict[str, Any]]) -> dict[str, Any]:
+    """How many kernels the call of `row` ran, and the names of the others; of all calls, and None, where no range tells them apart."""
+    if len(found) == len(CASES):
+        return {"kernels_per_call": 1, "others": []}
+    told = all(other["call"] for other in found)
+    mine = [other for other in found if not told or other["call"] == row["call"]]
+    others = sorted({str(other["name"]) for other in mine if not str(other["name"]).startswith("rms_norm_")})
+    return {"kernels_per_call": len(mine) if told else None, "others": others}
 
 
 def line(result: dict[str, Any]) -> str:
@@ -239,7 +297,7 @@ def line(result: dict[str, Any]) -> str:
     read_mb, written_mb = (None if s[k] is None else s[k] / 1e6 for k in ("read_bytes", "write_bytes"))
     return (
         f"{p['point']}: {result['verdict']}; predicted {p['bound']} ({p['why']}), DRAM {p['dram_pct'][0]:.0f} to "
-        f"{p['dram_pct'][1]:.0f} %, compute {p['sm_pct'][0]:.0f} to {p['sm_pct'][1]:.0f} %; seen {s['bound']}, DRAM "
+        f"{p['dram_pct'][1]:.0f} %, compute {p['sm_pct'][0]:.0f} to {p['sm_pct'][1]:.0f} %; seen {s['bound'] or '?'}, DRAM "
         f"{said(s['dram_pct'])} %, compute {said(s['sm_pct'])} %, {said(s['us'], 1)} µs, read {said(read_mb, 2)} MB, written "
         f"{said(written_mb, 2)} MB, L2 hits {said(s['l2_hit_pct'])} %"
     )
@@ -250,9 +308,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--read", type=Path)
-    parser.add_argument(
-        "--spec-gb-s", type=float, default=4800.0, help="the memory's nominal bandwidth (default: H200)"
-    )
+    parser.add_argument("--spec-gb-s", type=float, help=f"the memory's nominal bandwidth; {H200_GB_S:.0f} on an H200")
     parser.add_argument("--ncu", help="the ncu to run (default: the one on the path)")
     parser.add_argument(
         "--limit-s", type=float, default=60.0, help="end ncu so that the whole takes no longer than this"
