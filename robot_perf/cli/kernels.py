@@ -20,7 +20,7 @@ bench = typer.Typer(
 )
 app.add_typer(bench, name="bench")
 
-KEEP_EVERY_S = 5.0  # a wide report is megabytes
+KEEP_EVERY_S = 2.0  # a wide report is megabytes
 SUFFIXES = (".json", ".md", ".png")
 
 
@@ -52,15 +52,18 @@ def rmsnorm(
             check_output(path, force=force)
     from robot_perf.tasks import kernels as task
 
+    keeper = _Keeper(paths)
     if read is not None:
         report = task.read_report(read)
     else:
         request = task.RmsNormRequest(sweep, tuple(provider or ()), rounds, replays, ahead, budget_s, resume)
-        report = task.bench_rmsnorm(request, _say, _keeper(paths))
+        report = task.bench_rmsnorm(request, _say, keeper.keep)
+        keeper.write(report)
     found = task.document(report, spec_gb_s)
     command = report.setdefault("command", _command())
     for path in paths:
         write_output(path, _form(path, paths, found, command), force=True)
+    keeper.drop()
     if json:
         emit_json(found)
     elif Path("-") not in paths:
@@ -92,19 +95,33 @@ def _say(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 
-def _keeper(paths: list[Path]) -> Any:
-    """Writes the report so far beside the JSON that was asked for: an interrupted bench keeps its points."""
-    target = next((p for p in paths if p.suffix == ".json"), None)
-    last = -KEEP_EVERY_S
+class _Keeper:
+    """The report so far beside the JSON that was asked for: a bench that is ended keeps its points. Gone once the JSON is there."""
 
-    def keep(report: dict[str, Any]) -> None:
-        nonlocal last
-        if target is not None and time.monotonic() - last > KEEP_EVERY_S:
-            last = time.monotonic()
-            partial = target.with_suffix(".partial.json")
-            partial.write_text(json_module.dumps(report), encoding="utf-8")
+    def __init__(self, paths: list[Path]) -> None:
+        target = next((p for p in paths if p.suffix == ".json"), None)
+        self._path = None if target is None else target.with_suffix(".partial.json")
+        self._last = -KEEP_EVERY_S
+        self._wrote = False
 
-    return keep
+    def keep(self, report: dict[str, Any]) -> None:
+        """Writes it, if the last time is a while ago."""
+        if time.monotonic() - self._last > KEEP_EVERY_S:
+            self.write(report)
+
+    def write(self, report: dict[str, Any]) -> None:
+        """Writes it, whole or not at all: one that is cut in the middle can't be gone on from."""
+        if self._path is None:
+            return
+        self._last, self._wrote = time.monotonic(), True
+        whole = self._path.with_suffix(".tmp")
+        whole.write_text(json_module.dumps(report), encoding="utf-8")
+        whole.replace(self._path)
+
+    def drop(self) -> None:
+        """Removes what it wrote."""
+        if self._path is not None and self._wrote:
+            self._path.unlink(missing_ok=True)
 
 
 def _command() -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +64,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The bench's processes are stand-ins; the file that they log their commands to."""
+    from bench_stand_in import STAND_IN
+
+    from robot_perf.measure.kernel_bench import conductor, process
+
+    script, log = tmp_path / "worker.py", tmp_path / "order.txt"
+    script.write_text(STAND_IN % str(log))
+    monkeypatch.setattr(process, "WORKER", (sys.executable, str(script)))
+    monkeypatch.setattr(conductor, "open_meter", lambda device: (None, "none here"))
+    return log

@@ -1,17 +1,17 @@
-"""The RMSNorm bench without a GPU: the conductor with stand-in workers, the worker's own steps, the summary, the renderings."""
+"""The RMSNorm bench without a GPU: the conductor with stand-in workers, and the worker's own steps."""
 
 from __future__ import annotations
 
 import json
 import sys
-import textwrap
+import time
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
+from bench_stand_in import measure
 
-from robot_perf.errors import BackendUnavailableError, UsageError
+from robot_perf.errors import BackendUnavailableError
 from robot_perf.measure.kernel_bench import conductor as kernel_bench
 from robot_perf.measure.kernel_bench import copies as kernel_bench_copy
 from robot_perf.measure.kernel_bench import inputs as kernel_bench_inputs
@@ -21,64 +21,9 @@ from robot_perf.measure.kernel_bench import timing as kernel_bench_timing
 from robot_perf.measure.kernel_bench import worker as kernel_bench_worker
 from robot_perf.measure.kernel_bench.check import judge
 from robot_perf.measure.kernel_bench.conductor import BenchRequest, run_bench
-from robot_perf.measure.kernel_bench.points import HEADLINE, MIXED, WIDE, Point, bytes_touched, left_out
-from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, SERIAL, _fresh
-from robot_perf.measure.kernel_bench.summary import summarise
+from robot_perf.measure.kernel_bench.points import BATCH, HEADLINE, MIXED, WIDE, Point, bytes_touched
+from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, _fresh
 from robot_perf.tasks import kernels as task
-
-STAND_IN = """
-import json, random, sys
-name = sys.argv[1]
-speed = {"robot-perf": 1.0, "robot-perf, no dependent launch": 1.1, "copy": 0.99, "eager": 10.0, "F.rms_norm": 1.25}.get(name, 1.05)
-rng, point, order = random.Random(name), None, open(%r, "a")
-for line in sys.stdin:
-    m = json.loads(line)
-    c = m["command"]
-    if c == "hello":
-        r = {"unavailable": "quack.rmsnorm does not import; pip install quack-kernels"} if name == "quack" else {
-            "note": "", "version": "1", "torch": "2.x",
-            "gpu": {"name": "Stand-in", "capability": "9.0", "sm": 132, "l2_bytes": 62914560, "memory_bytes": 1}}
-    elif c == "floor": r = {"us": 0.5}
-    elif c == "setup":
-        point = m["point"]
-        size = point["m"] * point["d"] * 2 * (4 if point["op"] == "add_rms_norm" else 2)
-        us = (1.0 + size / 4.1e6) * speed
-        r = {"failed": None, "order": "fp32", "max_ulp": 0.5, "cold_by": "rotation" if size > 3e6 else "flush", "sets": 3,
-             "nodes_per_call": {"kernel": 1.0}, "calls_per_graph": 8}
-        if name == "copy": r["ways"] = ["memcpy", "Triton kernel"]
-        if m["profile"] and point["m"] == 1: r |= {"gap_us": 0.3, "kernel_us": 0.9}
-        if name == "fla" and point["d"] > 32768: r = {"error": "RuntimeError: rows above 64 KB"}
-        if name == "liger" and point["d"] == 1024: r = {"failed": "7 ulp from FP64 of the fp32 order", "order": "fp32", "max_ulp": 7.0}
-        if name == "F.rms_norm": r["fused_op_ran"] = True
-        if name == "torch.compile" and point["d"] == 5120: sys.exit(3)
-    elif c == "time":
-        order.write(name + " " + m["what"] + "\\n"); order.flush()
-        slow = 1.05 if "Triton" in m["what"] else 1.0
-        r = {"us": [us * slow * rng.uniform(0.99, 1.01) for _ in range(m["times"])]}
-        if m["what"] == "host": r = {"us": [9.0 * speed] * m["times"]}
-    elif c == "prepare":
-        r = {"took_s": {p["op"] + str(p["m"]): 0.1 for p in m["points"]}}
-        order.write(name + " prepare " + json.dumps([[p["op"], p["m"], p["d"]] for p in m["points"]]) + "\\n"); order.flush()
-    else: r = {}
-    print(json.dumps(r), flush=True)
-"""
-
-
-@pytest.fixture
-def stand_in(tmp_path, monkeypatch):
-    script, log = tmp_path / "worker.py", tmp_path / "order.txt"
-    script.write_text(textwrap.dedent(STAND_IN) % str(log))
-    monkeypatch.setattr(kernel_bench_process, "WORKER", (sys.executable, str(script)))
-    monkeypatch.setattr(kernel_bench, "open_meter", lambda device: (None, "none here"))
-    return log
-
-
-def measure(points=HEADLINE, providers=tuple(PROVIDERS), **more):
-    kept = []
-    parts = more.pop("parts", (tuple(points),))
-    request = BenchRequest(parts, tuple(providers), rounds=3, replays=3, profiled=frozenset(HEADLINE), **more)
-    report = run_bench(request, lambda line: None, kept.append)
-    return {**report, "date": "2026-01-01"}, kept
 
 
 def test_the_conductor_interleaves_and_keeps_a_row_for_everyone(stand_in):
@@ -114,38 +59,66 @@ def test_the_roof_is_the_fastest_copy_timed_in_turn(stand_in):
     assert copy["way"] == "memcpy"
     assert set(copy["ways_us"]) == {"memcpy", "Triton kernel"}
     assert len(copy["samples_us"]["cold"]) == 9
-    turns = [line for line in stand_in.read_text().splitlines() if line.startswith("copy")]
+    turns = [line for line in stand_in.read_text().splitlines() if line.startswith("copy cold")]
     assert turns == ["copy cold memcpy", "copy cold Triton kernel"] * 3  # as often as a provider, not once before all
 
 
-def test_a_rule_leaves_providers_out_and_the_report_says_so(stand_in):
-    report, _ = measure(parts=(HEADLINE[:2], WIDE[:3]), left_out={"eager": ("too slow", frozenset(WIDE))})
-    assert ["eager" in p["providers"] for p in report["points"]] == [True, True, False, False, False]
-    page = task.markdown(task.document(report, spec_gb_s=4800.0), "x")
-    assert f"eager: left out by a rule fixed beforehand, {len(WIDE)} points of the wide sweep: too slow" in page
-    assert set(left_out()) <= {*PROVIDERS, "copy"}
-    assert OURS not in left_out()
-    points = left_out()["copy"][1]
-    assert points < set(WIDE)
-    assert all(bytes_touched(p) >= 256e6 for p in set(WIDE) - points)
+def test_a_provider_that_dies_while_it_is_timed_is_a_row_with_its_last_words(stand_in, monkeypatch):
+    monkeypatch.setenv("STAND_IN_DIES", "liger@cold")  # it has warm times by then
+    report, _ = measure(points=HEADLINE[1:3])
+    why = "its process ended with code 7: Segmentation fault in the peer's runtime"
+    assert [p["providers"]["liger"]["error"] for p in report["points"]] == [why, why]
+    turns = [line for line in stand_in.read_text().splitlines() if line.startswith("liger ")]
+    assert turns == [
+        'liger tune [["rms_norm", 1, 4096]]',
+        "liger setup",
+        "liger host",
+        "liger warm",
+        "liger cold",
+    ]  # no further turn
+    found = task.document(report, spec_gb_s=4800.0)
+    assert found["summary"]["rows"][0]["providers"]["liger"] == {"absent": why}
+    assert why in task.markdown(found, "x")
 
 
-def test_the_copy_is_left_out_where_no_share_of_it_is_asked_for(stand_in):
-    report, _ = measure(parts=(HEADLINE[:1], WIDE[:2]), left_out={"copy": ("too small", frozenset(WIDE))})
-    assert ["way" in p["copy"] for p in report["points"]] == [True, False, False]
-    page = task.markdown(task.document(report, spec_gb_s=4800.0), "x")
-    assert "copy: left out by a rule fixed beforehand" in page
-    assert "copy: left out" not in task.markdown(task.document(measure(points=HEADLINE[:1])[0], spec_gb_s=4800.0), "x")
+def test_a_provider_that_fails_while_it_is_timed_keeps_its_first_reason(stand_in, monkeypatch):
+    monkeypatch.setenv("STAND_IN_FAILS", "liger@cold")
+    report, _ = measure(points=HEADLINE[1:2])
+    assert report["points"][0]["providers"]["liger"]["error"] == "RuntimeError: CUDA error"
+    assert stand_in.read_text().splitlines().count("liger cold") == 1
 
 
-def test_a_stopped_bench_goes_on_where_it_stopped(stand_in, monkeypatch):
-    first, kept = measure(points=HEADLINE[:3])
-    assert kept[-1]["points"] == first["points"]  # the partial report has what was measured
-    whole, _ = measure(points=HEADLINE[:5], resumed=first)
-    assert [(p["op"], p["m"], p["d"]) for p in whole["points"]] == [(p.op, p.m, p.d) for p in HEADLINE[:5]]
-    assert whole["points"][:3] == first["points"]
-    with pytest.raises(UsageError, match="go on"):
-        measure(points=HEADLINE[:5], resumed={**first, "torch": "1.0"})
+def test_a_copy_that_dies_while_it_is_timed_is_no_roof(stand_in, monkeypatch):
+    monkeypatch.setenv("STAND_IN_DIES", "copy@cold Triton kernel")  # the other way has a time by then
+    report, _ = measure(points=HEADLINE[7:8])
+    assert "code 7" in report["points"][0]["copy"]["error"]
+    summary = task.document(report, spec_gb_s=4800.0)["summary"]
+    assert summary["rows"][0]["copy_us"] is None
+    share = next(v for v in summary["verdicts"] if "copy" in v["what"] and v["what"].endswith(" rms_norm"))
+    assert (share["measured"], share["met"]) == ("not measured", None)
+
+
+def test_a_silent_process_is_ended_and_says_after_how_long(stand_in, tmp_path):
+    script = tmp_path / "silent.py"
+    script.write_text("import sys, time\nprint('waiting for a lock', file=sys.stderr, flush=True)\ntime.sleep(60)\n")
+    kernel_bench_process.WORKER = (sys.executable, str(script))  # the fixture puts it back
+    worker = kernel_bench_process.WorkerProcess("liger", {})
+    worker.send(command="hello")
+    time.sleep(0.5)
+    assert worker.answer(patience_s=2) == {"error": "no answer within 2 s: waiting for a lock"}
+    worker.close()
+
+
+def test_whoever_tunes_has_tuned_before_anyone_is_set_up(stand_in):
+    measure(points=HEADLINE[1:3], ahead=0)
+    lines = [line.split(" [")[0] for line in stand_in.read_text().splitlines()]
+    tuning = [i for i, line in enumerate(lines) if line.endswith(" tune")]
+    setting_up = [i for i, line in enumerate(lines) if line.endswith(" setup")]
+    tuners = [n for n, p in PROVIDERS.items() if p.compile_s and n != "quack"]
+    assert sorted(lines[i] for i in tuning) == sorted(f"{n} tune" for n in tuners for _ in range(2))
+    first, second = tuning[: len(tuners)], tuning[len(tuners) :]
+    assert max(first) < min(setting_up) < min(second)
+    assert max(second) < min(i for i in setting_up if i > min(second))
 
 
 def test_compiling_ahead_is_reported_apart(stand_in):
@@ -164,7 +137,7 @@ def test_points_are_compiled_ahead_in_batches_of_one_part(stand_in):
             batches += [] if before == "prepare" else [set()]
             batches[-1] |= {tuple(p) for p in json.loads(rest)}
         before = what
-    expected = [HEADLINE[: kernel_bench.BATCH], HEADLINE[kernel_bench.BATCH : 18], WIDE[:3]]
+    expected = [HEADLINE[:BATCH], HEADLINE[BATCH:18], WIDE[:3]]
     assert batches == [{(p.op, p.m, p.d) for p in batch} for batch in expected]
 
 
@@ -195,52 +168,6 @@ def test_compiling_ahead_does_not_eat_the_budget(stand_in, monkeypatch):
 def test_without_a_gpu_the_bench_says_so():
     with pytest.raises(BackendUnavailableError, match=r"GPU|import"):
         run_bench(BenchRequest((HEADLINE[:1],), (OURS,)), lambda line: None, lambda report: None)
-
-
-def test_the_summary_and_every_rendering(stand_in):
-    report, _ = measure(points=(*HEADLINE, *MIXED, *WIDE[:6]))
-    found = task.document(report, spec_gb_s=4800.0)
-    json.dumps(found, allow_nan=False)
-    summary = found["summary"]
-    mean = summary["geometric_mean"][OURS]["headline"]
-    assert mean["n"] == 30
-    assert 1.03 < mean["low"] < mean["value"] < mean["high"] < 1.06  # the best stand-in peer takes 1.05 of ours
-    assert summary["geometric_mean"][SERIAL]["headline"]["value"] < 1
-    assert {v["what"].split(":")[0] for v in summary["verdicts"]} >= {"headline", "wide"}
-    assert all(v["met"] in (True, False) for v in summary["verdicts"] if "copy" in v["what"])
-    fit = next(f for f in summary["fits"] if f["provider"] == OURS and f["op"] == "rms_norm" and f["d"] == 4096)
-    assert fit["t0_us"] == pytest.approx(1.0, abs=0.1)
-    assert fit["gb_s"] == pytest.approx(4100, rel=0.05)
-    bound = [r for r in summary["rows"] if r["launch_bound"]]
-    assert all(r["bytes"] < summary["boundary"]["bytes"] for r in bound)
-    text = task.text(found)
-    assert "geometric mean" in text
-    page = task.markdown(found, "robot-perf kernels bench rmsnorm", "rmsnorm.png")
-    launch = page.split("## Launch-bound points")[1].split("## Bandwidth-bound")[0]
-    assert "GB/s |" not in launch
-    assert "not available: quack.rmsnorm" in page
-    assert "7 ulp" in page
-    assert "1 x 4096" in page
-    assert "aten::_fused_rms_norm ran at" in page
-    assert task.chart(found).startswith(b"\x89PNG")
-
-
-def test_a_value_above_the_memorys_peak_is_flagged():
-    samples = {"warm": [1.0], "cold": [1.0], "host": [9.0]}
-    point = {"op": "rms_norm", "m": 4096, "d": 4096, "dtype": "bfloat16", "weight": "bfloat16", "bytes": 67_000_000,
-             "providers": {OURS: {"samples_us": samples, "cold_by": "rotation"}}, "copy": {}}  # fmt: skip
-    row = summarise({"points": [point]}, [], 4800.0)["rows"][0]
-    assert row["providers"][OURS]["above_peak"]
-
-
-def test_a_time_that_does_not_grow_with_the_bytes_is_doubted():
-    def at(m, us):
-        found = {"samples_us": {"warm": [us], "cold": [us]}, "cold_by": "rotation"}
-        return {"op": "rms_norm", "m": m, "d": 4096, "dtype": "bfloat16", "weight": "bfloat16", "bytes": m * 16384,
-                "providers": {OURS: found, "liger": {**found, "samples_us": {"warm": [90.0], "cold": [90.0]}}}, "copy": {}}  # fmt: skip
-
-    summary = summarise({"points": [at(4096, 18.0), at(8192, 34.0), at(32768, 130.0)]}, [], 4800.0)
-    assert [(f["provider"], f["m"]) for f in summary["flat"]] == [("liger", [4096, 32768]), ("liger", [8192, 32768])]
 
 
 def test_the_timed_calls_rotate_the_inputs_and_clone_nothing(on_cpu, monkeypatch):
@@ -339,7 +266,6 @@ def test_the_judge_names_the_order_and_refuses_what_is_wrong():
 @pytest.fixture
 def on_cpu(monkeypatch):
     """The worker's steps on the CPU: real providers and checks, pretended graphs and clocks."""
-    monkeypatch.setattr(kernel_bench_worker, "DEVICE", "cpu")
     monkeypatch.setattr(kernel_bench_inputs, "DEVICE", "cpu")
     monkeypatch.setattr(kernel_bench_timing, "DEVICE", "cpu")
     monkeypatch.setattr(torch.cuda, "synchronize", lambda *a: None)
@@ -421,6 +347,57 @@ def test_a_point_compiled_ahead_is_the_one_that_is_timed(on_cpu, monkeypatch, tm
     assert points[0] not in worker.made
 
 
+def test_an_autotuner_that_goes_by_width_alone_tunes_at_every_point(on_cpu, monkeypatch):
+    tuned, formula = [], PROVIDERS["eager"].make
+
+    class Autotuner:
+        def __init__(self):
+            self.configs, self.cache = ["2 warps", "4 warps"], {}
+
+        def run(self, d, m):
+            if d not in self.cache:
+                tuned.append(m)
+                self.cache[d] = "best of the configs"
+
+    library = SimpleNamespace(kernel=Autotuner(), cache={"not": "a tuner"})
+    monkeypatch.setitem(sys.modules, "a_peers_norm", library)
+
+    def make(op, d, weight, eps):
+        call = formula(op, d, weight, eps)
+        return lambda x, r: (library.kernel.run(d, x.shape[0]), call(x, r))[1]
+
+    provider = SimpleNamespace(make=make, note="", package="torch", tuner="a_peers_norm")
+    monkeypatch.setitem(PROVIDERS, "fla", provider)
+    worker = kernel_bench_worker.Worker("fla")
+    worker.hello()
+    points = [Point("rms_norm", m, 64) for m in (1, 8)]
+    worker.prepare(points, 60.0)
+    assert tuned == [1]  # ahead: to have the candidates compiled
+    for point in points:
+        worker.prepare([point], 60.0, anew=True)
+        assert worker.setup(point, profile=False)["failed"] is None
+    assert tuned == [1, 1, 8]
+    assert library.cache
+
+
+def test_a_point_that_can_not_be_compiled_is_tried_once(on_cpu, monkeypatch):
+    tried = []
+
+    def make(op, d, weight, eps):
+        tried.append(d)
+        raise RuntimeError("ICE: the copy's\n  verification failed")
+
+    monkeypatch.setitem(PROVIDERS, "quack", SimpleNamespace(make=make, note="", package="torch", tuner=""))
+    worker = kernel_bench_worker.Worker("quack")
+    worker.hello()
+    point = Point("rms_norm", 2, 127)
+    said = "RuntimeError: ICE: the copy's verification failed"
+    assert worker.prepare([point], 60.0)["took_s"] == {point.name: said}
+    assert worker.prepare([point], 60.0, anew=True)["took_s"] == {}
+    assert worker.setup(point, profile=False) == {"error": said}
+    assert tried == [127]
+
+
 def test_every_compiled_function_has_its_own_code():
     first, second = _fresh(measure), _fresh(measure)
     assert first.__code__ is not second.__code__
@@ -463,36 +440,3 @@ def test_the_worker_speaks_one_json_line_per_command(on_cpu, monkeypatch, capfd)
     assert len(replies) == len(lines)
     assert "error" in replies[3]
     assert replies[4] == {}
-
-
-def test_bad_requests_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="sweep"):
-        task.bench_rmsnorm(task.RmsNormRequest(sweep="tiny"), print, print)
-    with pytest.raises(UsageError, match="provider"):
-        task.bench_rmsnorm(task.RmsNormRequest(providers=("apex",)), print, print)
-    bad = tmp_path / "x.json"
-    bad.write_text("{}")
-    with pytest.raises(UsageError, match="schema"):
-        task.read_report(bad)
-    with pytest.raises(UsageError, match="read"):
-        task.read_report(tmp_path / "none.json")
-
-
-def test_the_command_renders_an_earlier_report(stand_in, tmp_path):
-    from typer.testing import CliRunner
-
-    from robot_perf.cli.kernels import app
-
-    report, _ = measure(points=HEADLINE[:3])
-    source = tmp_path / "raw.json"
-    source.write_text(json.dumps(report))
-    run = CliRunner().invoke(
-        app, ["bench", "rmsnorm", "--from", str(source), "--spec-gb-s", "4800", "--json", "-o", str(tmp_path / "out")]
-    )
-    assert run.exit_code == 0, run.output
-    assert json.loads(run.output)["summary"]["rows"]
-    assert (tmp_path / "out.md").read_text().count("out.png") == 1
-    assert (tmp_path / "out.png").read_bytes().startswith(b"\x89PNG")
-    again = CliRunner().invoke(app, ["bench", "rmsnorm", "--from", str(tmp_path / "out.json"), "--spec-gb-s", "4800"])
-    assert again.exit_code == 0
-    assert np.isfinite(json.loads((tmp_path / "out.json").read_text())["spec_gb_s"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,17 @@ def test_large_rows_are_sent_by_remote_stores_on_the_h200_alone():
     assert choose(2048, 65536, 2, H200).remote
     assert not choose(2048, 65536, 2, DeviceFacts(100, SM, L2)).remote
     assert not choose(300, 65536, 2, H200).remote  # below the L2: the exchange that was timed there
+
+
+def test_every_public_report_is_a_test_or_a_stated_non_goal(shared_dir):
+    page = (ROOT / "docs" / "kernels.md").read_text(encoding="utf-8").split("## Known public reports")[1]
+    reference = (shared_dir / "reference" / "rmsnorm.md").read_text(encoding="utf-8")
+    reports = set(re.findall(r"#(\d+)", reference.split("## 9. ")[1].split("## 10. ")[0]))
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| ") and "#" in line]
+    assert len(reports) > 40
+    assert reports <= {number for report, _ in rows for number in re.findall(r"#(\d+)", report)}
+    tests = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests" / "kernels").glob("test_*.py"))
+    for report, here in rows:
+        named = re.findall(r"`(test_\w+)`", here)
+        assert named or "not a goal" in here, report
+        assert [name for name in named if f"def {name}(" not in tests] == []

@@ -1,7 +1,8 @@
 """The conductor of the RMSNorm bench: one process per provider, set up together, timed one at a time in a rotating order.
 
 Why processes: a peer's runtime loads global state, and one that crashes must not take the others' numbers along. Why interleaved:
-clocks and temperature drift; a provider measured minutes after another is measured on another machine.
+clocks and temperature drift; a provider measured minutes after another is measured on another machine. Whoever tunes does so
+before the others touch the GPU: a peer that timed its candidates beside other work would have chosen the wrong one.
 """
 
 from __future__ import annotations
@@ -9,15 +10,15 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from robot_perf.errors import BackendUnavailableError, UsageError
 from robot_perf.measure.kernel_bench.lock import LOCK_VARIABLE
-from robot_perf.measure.kernel_bench.points import Point, bytes_touched
-from robot_perf.measure.kernel_bench.process import Team, WorkerProcess, prepare
+from robot_perf.measure.kernel_bench.points import BenchRequest, Point, bytes_touched
+from robot_perf.measure.kernel_bench.process import Team, WorkerProcess, prepare, tune
 from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS
 from robot_perf.measure.kernel_bench.summary import fastest
 from robot_perf.measure.watch.nvml import Meter, open_meter
@@ -29,53 +30,8 @@ SCHEMA = "robot-perf/rmsnorm-1"
 HOST_ROWS = 16  # host cost is compared at batch sizes of a robot
 HOST_SAMPLES = 3
 PREPARE_S = 1800.0  # without a budget
+SAME = ("gpu", "torch", "triton", "kernels", "rounds", "replays")  # in a report that is gone on from
 PREPARE_SHARE = 0.5  # of what is left of a budget may go into compiling a batch ahead
-BATCH = 16  # points that are compiled together, then measured
-
-
-@dataclass(frozen=True, slots=True)
-class BenchRequest:
-    """What to measure. `rounds` interleaved turns of `replays` samples each; `budget_s` stops before the next point.
-
-    `parts` are measured one after the other, so that a budget cuts the last. `left_out` are points at which a provider (or the
-    copy) is not run, and why: the report says so. `resumed` is an earlier report whose points are kept, not measured again.
-    """
-
-    parts: tuple[tuple[Point, ...], ...]
-    providers: tuple[str, ...]
-    rounds: int = 3
-    replays: int = 5
-    ahead: int = 0  # extra processes that compile a batch before it is timed; 0 compiles at each point
-    budget_s: float | None = None
-    profiled: frozenset[Point] = field(default_factory=frozenset)  # kernels named, gaps and host cost measured
-    left_out: Mapping[str, tuple[str, frozenset[Point]]] = field(default_factory=dict)
-    resumed: Mapping[str, Any] | None = None
-
-    @property
-    def known(self) -> frozenset[Point]:
-        """The points of the earlier report."""
-        found = [] if self.resumed is None else self.resumed["points"]
-        return frozenset(Point(*(p[k] for k in ("op", "m", "d", "dtype", "weight"))) for p in found)
-
-    @property
-    def points(self) -> tuple[Point, ...]:
-        """Those of all parts that are still to be measured."""
-        known = self.known
-        return tuple(p for part in self.parts for p in part if p not in known)
-
-    @property
-    def batches(self) -> list[tuple[Point, ...]]:
-        """The points as they are compiled ahead: a few of one part at a time, so that a short budget has the first ones measured."""
-        if not self.ahead:
-            return [self.points]
-        known = self.known
-        parts = [tuple(p for p in part if p not in known) for part in self.parts]
-        return [part[i : i + BATCH] for part in parts for i in range(0, len(part), BATCH)]
-
-    def wanted(self, name: str, points: Sequence[Point]) -> list[Point]:
-        """The points at which a provider is run."""
-        _, absent = self.left_out.get(name, ("", frozenset()))
-        return [p for p in points if p not in absent]
 
 
 def run_bench(
@@ -93,6 +49,8 @@ def run_bench(
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # the processes here are the parallelism
             "PYTHONUNBUFFERED": "1",
             LOCK_VARIABLE: str(Path(folder) / "gpu.lock"),
+            # fla keeps what it tuned on the disk by width alone; it is tuned for each point's rows here
+            "FLA_CACHE_RESULTS": "0",
         }
         teams = {name: Team(name, size, request.points, environment) for name, size in _sizes(request).items()}
         meter, why_no_meter = open_meter("cuda:0")
@@ -102,6 +60,8 @@ def run_bench(
             absent = request.left_out.items()
             report["left_out"] = {n: {"why": w, "points": len(p)} for n, (w, p) in absent if n in teams}
             _resume(report, request)
+            # whatever ends the bench, the report says what is missing
+            report["not_reached"] = [p.name for p in request.points]
             _batches(teams, request, meter, report, began, say, keep)
         finally:
             for team in teams.values():
@@ -147,12 +107,12 @@ def _batches(
                 say(f"compiled {len(batch)} points ahead  {time.monotonic() - began:.0f} s")
         for point in batch:
             if _left_s(request, began) <= 0:
-                report["not_reached"].append(point.name)
-                continue
+                break
             before = _clocks(meter)
             present = {name: team.of(point) for name, team in teams.items() if request.wanted(name, [point])}
-            entry = _measure(present, point, request)
+            entry = _measure(present, point, request, report["compile_s"])
             report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
+            report["not_reached"].remove(point.name)
             say(f"[{len(report['points'])}/{total}] {point.name}  {time.monotonic() - began:.0f} s")
             keep(report)
     if report["not_reached"]:
@@ -164,16 +124,15 @@ def _batches(
 
 
 def _resume(report: dict[str, Any], request: BenchRequest) -> None:
-    """Takes over the points of the earlier report. Raises UsageError where it is of another machine or other versions."""
+    """Takes over the points of the earlier report. Raises UsageError where it is of another machine, other versions or turns."""
     earlier = request.resumed
     if earlier is None:
         return
     versions = {n: p.get("version") for n, p in report["providers"].items() if "version" in p}
     before = {n: p.get("version") for n, p in earlier["providers"].items() if "version" in p}
     for what, now, then in (
-        ("GPU", report["gpu"], earlier["gpu"]),
-        ("torch", report["torch"], earlier["torch"]),
         ("providers", versions, before),
+        *((what, report.get(what), earlier.get(what)) for what in SAME),
     ):
         if now != then:
             raise UsageError(
@@ -228,6 +187,8 @@ def _greet(teams: dict[str, Team], request: BenchRequest) -> dict[str, Any]:
         "schema": SCHEMA,
         "gpu": first["gpu"],
         "torch": first["torch"],
+        "triton": first["triton"],
+        "kernels": first["kernels"],
         "rounds": request.rounds,
         "replays": request.replays,
         "providers": {},
@@ -247,9 +208,15 @@ def _greet(teams: dict[str, Team], request: BenchRequest) -> dict[str, Any]:
     return report
 
 
-def _measure(workers: dict[str, WorkerProcess], point: Point, request: BenchRequest) -> dict[str, Any]:
+def _measure(
+    workers: dict[str, WorkerProcess], point: Point, request: BenchRequest, compile_s: dict[str, Any]
+) -> dict[str, Any]:
     began = time.monotonic()
     profile = point in request.profiled
+    for name, took in tune({n: w for n, w in workers.items() if n != COPY and PROVIDERS[n].compile_s}, point).items():
+        known = compile_s.setdefault(name, {})
+        compile_s[name] = {**took, **known}  # what it took ahead stays
+    tuned = time.monotonic()
     for worker in workers.values():
         worker.send(command="setup", point=asdict(point), profile=profile)
     found: dict[str, Any] = {name: worker.answer() for name, worker in workers.items()}
@@ -263,13 +230,17 @@ def _measure(workers: dict[str, WorkerProcess], point: Point, request: BenchRequ
         name: {what: [round(v, 4) for v in values] for what, values in mine.items() if values}
         for name, mine in samples.items()
     }
-    took = {"set_up": round(set_up - began, 2), "timed": round(time.monotonic() - set_up, 2)}
+    took = {
+        "tuned": round(tuned - began, 2),
+        "set_up": round(set_up - tuned, 2),
+        "timed": round(time.monotonic() - set_up, 2),
+    }
     return {
         **asdict(point),
         "bytes": bytes_touched(point),
         "took_s": took,
         "providers": {n: {**reply, "samples_us": rounded.get(n, {})} for n, reply in found.items() if n != COPY},
-        "copy": {**found.get(COPY, {}), **fastest(rounded.get(COPY, {}))},
+        "copy": {**found.get(COPY, {}), **fastest({} if found.get(COPY, {}).get("error") else rounded.get(COPY, {}))},
     }
 
 
@@ -283,6 +254,8 @@ def _sample(
         shift = 2 * turn % max(1, len(ready))  # by two, or reversing would begin with the same provider again
         order = ready[shift:] + ready[:shift]
         for name in order if turn % 2 == 0 else reversed(order):
+            if found[name].get("error"):
+                continue  # it failed in an earlier turn
             kinds = [f"cold {way}" for way in found[name].get("ways", ())] or [
                 *(["host"] if host else []),
                 "warm",

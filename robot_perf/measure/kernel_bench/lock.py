@@ -1,6 +1,6 @@
 """One process at a time on the GPU while many compile: an autotuner that shares the GPU picks the wrong kernel for its peer.
 
-The lock is a file named by the environment variable below; without it (a bench that compiles at each point) nothing is locked.
+The lock is a file named by the environment variable below; without it nothing is locked.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-__all__ = ["LOCK_VARIABLE", "gpu_alone", "lock_autotuners"]
+__all__ = ["LOCK_VARIABLE", "forget_choices", "gpu_alone", "lock_autotuners"]
 
 LOCK_VARIABLE = "ROBOT_PERF_BENCH_LOCK"
 # where autotuners time one candidate: Triton's own (fla uses it) and Inductor's
@@ -54,6 +54,13 @@ def lock_autotuners() -> None:
         bench = getattr(holder, name, None)
         if bench is not None and not hasattr(bench, "__wrapped__"):
             setattr(holder, name, _locked(bench))
+
+
+def forget_choices(module: str) -> None:
+    """Has Triton's autotuners of an imported module tune at their next call, whatever they chose for another number of rows."""
+    for tuner in vars(sys.modules[module]).values():
+        if isinstance(getattr(tuner, "configs", None), list) and isinstance(getattr(tuner, "cache", None), dict):
+            tuner.cache.clear()
 
 
 def _briefly(tuner: Any) -> Callable[..., Any]:

@@ -1,8 +1,10 @@
-"""The shapes of the RMSNorm bench and the bytes each must move, counted from the tensors that are touched."""
+"""The shapes of the RMSNorm bench, the bytes each must move (counted from the tensors that are touched), and what a bench is asked."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 __all__ = [
     "BIG_BYTES",
@@ -10,6 +12,7 @@ __all__ = [
     "MIXED",
     "WIDE",
     "WIDE_LEFT_OUT",
+    "BenchRequest",
     "Point",
     "bytes_touched",
     "left_out",
@@ -84,6 +87,7 @@ WIDE_LEFT_OUT = {
     "copy": "below 256 MB, where no share of it is asked for",
 }
 BIG_BYTES = 256e6  # from here on a share of the copy is asked for
+BATCH = 16  # points that are compiled together, then measured
 
 
 def left_out() -> dict[str, tuple[str, frozenset[Point]]]:
@@ -91,3 +95,48 @@ def left_out() -> dict[str, tuple[str, frozenset[Point]]]:
     found = {name: (why, frozenset(WIDE)) for name, why in WIDE_LEFT_OUT.items()}
     small = frozenset(p for p in WIDE if bytes_touched(p) < BIG_BYTES)
     return found | {"copy": (WIDE_LEFT_OUT["copy"], small)}
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRequest:
+    """What to measure. `rounds` interleaved turns of `replays` samples each; `budget_s` stops before the next point.
+
+    `parts` are measured one after the other, so that a budget cuts the last. `left_out` are points at which a provider (or the
+    copy) is not run, and why: the report says so. `resumed` is an earlier report whose points are kept, not measured again.
+    """
+
+    parts: tuple[tuple[Point, ...], ...]
+    providers: tuple[str, ...]
+    rounds: int = 3
+    replays: int = 5
+    ahead: int = 0  # extra processes that compile a batch before it is timed; 0 compiles at each point
+    budget_s: float | None = None
+    profiled: frozenset[Point] = field(default_factory=frozenset)  # kernels named, gaps and host cost measured
+    left_out: Mapping[str, tuple[str, frozenset[Point]]] = field(default_factory=dict)
+    resumed: Mapping[str, Any] | None = None
+
+    @property
+    def known(self) -> frozenset[Point]:
+        """The points of the earlier report."""
+        found = [] if self.resumed is None else self.resumed["points"]
+        return frozenset(Point(*(p[k] for k in ("op", "m", "d", "dtype", "weight"))) for p in found)
+
+    @property
+    def points(self) -> tuple[Point, ...]:
+        """Those of all parts that are still to be measured."""
+        known = self.known
+        return tuple(p for part in self.parts for p in part if p not in known)
+
+    @property
+    def batches(self) -> list[tuple[Point, ...]]:
+        """The points as they are compiled ahead: a few of one part at a time, so that a short budget has the first ones measured."""
+        if not self.ahead:
+            return [self.points]
+        known = self.known
+        parts = [tuple(p for p in part if p not in known) for part in self.parts]
+        return [part[i : i + BATCH] for part in parts for i in range(0, len(part), BATCH)]
+
+    def wanted(self, name: str, points: Sequence[Point]) -> list[Point]:
+        """The points at which a provider is run."""
+        _, absent = self.left_out.get(name, ("", frozenset()))
+        return [p for p in points if p not in absent]

@@ -8,6 +8,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from typing import IO, Any
 
 from robot_perf.measure.kernel_bench.points import Point
 
-__all__ = ["Team", "WorkerProcess", "prepare"]
+__all__ = ["Team", "WorkerProcess", "prepare", "tune"]
 
 WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench.worker")
 PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
@@ -27,11 +28,12 @@ class WorkerProcess:
     def __init__(self, name: str, environment: dict[str, str]) -> None:
         self.name = name
         self.reason: str | None = None
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - its stderr; closed with the process
         self._process = subprocess.Popen(
             [*WORKER, name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if not os.environ.get("ROBOT_PERF_DEBUG") else None,
+            stderr=self._words if not os.environ.get("ROBOT_PERF_DEBUG") else None,
             text=True,
             bufsize=1,
             env=environment,
@@ -50,10 +52,11 @@ class WorkerProcess:
         out: IO[str] | None = self._process.stdout
         assert out is not None
         if self.reason is None:
-            ready, _, _ = select.select([out], [], [], patience_s or PATIENCE_S)
+            patience_s = patience_s or PATIENCE_S
+            ready, _, _ = select.select([out], [], [], patience_s)
             if not ready:
                 self._process.kill()
-                self.reason = f"no answer within {PATIENCE_S:.0f} s"
+                self.reason = f"no answer within {patience_s:.0f} s{self._last_words()}"
             else:
                 line = out.readline()
                 if line:
@@ -64,7 +67,13 @@ class WorkerProcess:
 
     def _died(self) -> None:
         code = self._process.wait()
-        self.reason = self.reason or f"its process ended with code {code}"
+        self.reason = self.reason or f"its process ended with code {code}{self._last_words()}"
+
+    def _last_words(self) -> str:
+        """The last line that the process wrote to stderr: what killed a peer's runtime stands nowhere else."""
+        self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
+        lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
+        return f": {lines[-1][:200]}" if lines else ""
 
     def hang_up(self) -> None:
         """Lets the worker end, without waiting for it."""
@@ -80,6 +89,7 @@ class WorkerProcess:
             self._process.kill()
             self._process.wait()
         self._process.stdout.close()  # type: ignore[union-attr]
+        self._words.close()
 
 
 class Team:
@@ -131,3 +141,13 @@ def prepare(teams: Mapping[str, Team], points: Mapping[str, Sequence[Point]], li
         reply = member.answer(patience_s=max(1.0, until - time.monotonic()))
         took.setdefault(name, {}).update(reply.get("took_s", {"error": reply.get("error")}))
     return took
+
+
+def tune(workers: Mapping[str, WorkerProcess], point: Point) -> dict[str, Any]:
+    """Has these providers compile a point that was not compiled ahead, and tune for it; seconds per provider.
+
+    The others wait meanwhile: setting up beside it they would disturb its timing.
+    """
+    for worker in workers.values():
+        worker.send(command="prepare", points=[asdict(point)], limit_s=PATIENCE_S, anew=True)
+    return {name: worker.answer().get("took_s", {}) for name, worker in workers.items()}

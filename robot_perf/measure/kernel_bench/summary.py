@@ -16,12 +16,20 @@ from typing import Any
 import numpy as np
 
 from robot_perf.measure.kernel_bench.points import BIG_BYTES
+from robot_perf.measure.kernel_bench.verdicts import (
+    FEW_ROWS,
+    OURS,
+    PEER_BAR,
+    SERIAL,
+    WIDE_LEAST,
+    Part,
+    not_reached,
+    verdicts,
+)
 
 __all__ = ["PEER_BAR", "fastest", "summarise"]
 
-OURS, SERIAL = "robot-perf", "robot-perf, no dependent launch"
-PEER_BAR = 0.95  # inside 5 % is a tie
-COPY_SHARE = {"rms_norm": 0.97, "add_rms_norm": 0.98}
+T0_WIDTH = 4096
 FLAT_BYTES = 4
 DRAWS = 2000
 Report = Mapping[str, Any]
@@ -37,8 +45,9 @@ def summarise(
     wide = [r for r in rows if (r["op"], r["m"], r["d"]) not in chosen and r["weight"] == r["dtype"]]
     boundary = _boundary(rows, report.get("empty_kernel_us"))
     for row in rows:
-        row["launch_bound"] = boundary is not None and row["bytes"] < boundary["bytes"]
+        row["launch_bound"] = None if boundary is None else row["bytes"] < boundary["bytes"]
     draws = np.random.default_rng(0)
+    rounds = report.get("rounds", 1)
     groups = {
         "headline": main,
         "headline rms_norm": [r for r in main if r["op"] == "rms_norm"],
@@ -47,17 +56,22 @@ def summarise(
     }
     means: dict[str, Any] = {}
     for who in (OURS, SERIAL):
-        means[who] = {name: _geometric_mean(part, who, "rank", draws) for name, part in groups.items() if part}
+        means[who] = {name: _geometric_mean(part, who, "rank", rounds, draws) for name, part in groups.items() if part}
         if main:
-            means[who]["headline, cold cache"] = _geometric_mean(main, who, "cold", draws)
+            means[who]["headline, cold cache"] = _geometric_mean(main, who, "cold", rounds, draws)
+    late = not_reached(report)
+    parts = {
+        "headline": Part(main, [p for p in late if (p.op, p.m, p.d) in chosen], None),
+        "wide": Part(wide, [p for p in late if (p.op, p.m, p.d) not in chosen], WIDE_LEAST),
+    }
     return {
         "rows": rows,
         "boundary": boundary,
         "geometric_mean": means,
         "per_peer": {name: _per_peer(part) for name, part in groups.items() if part},
-        "fits": _fits(rows),
+        "fits": _fits(rows, spec_gb_s),
         "flat": _flat(rows),
-        "verdicts": _verdicts(main, wide, means),
+        "verdicts": verdicts(parts, means, [n for n in report.get("providers", ()) if n not in (OURS, SERIAL)]),
     }
 
 
@@ -75,8 +89,10 @@ def _row(point: Mapping[str, Any], spec_gb_s: float | None) -> dict[str, Any]:
     row["providers"] = {}
     for name, found in point["providers"].items():
         samples = found.get("samples_us", {})
-        if not samples.get("warm"):
-            row["providers"][name] = {"absent": found.get("error") or found.get("failed") or "not measured"}
+        # one that failed while it was timed has times of its first turns: they stand beside nobody's
+        why = found.get("error") or found.get("failed")
+        if why or not samples.get("warm") or not samples.get("cold"):
+            row["providers"][name] = {"absent": why or "not measured"}
             continue
         entry: dict[str, Any] = {what: _spread(values) for what, values in samples.items()}
         ranked = "cold" if found["cold_by"] == "rotation" else "warm"
@@ -112,25 +128,35 @@ def _peers(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def ratio(row: Mapping[str, Any], who: str = OURS, key: str = "rank") -> float | None:
-    """Fastest peer's time over `who`'s at a point (`key` rank, warm or cold); None where one of them is absent."""
+    """Fastest peer's time over `who`'s at a point (`key` rank, warm or cold).
+
+    None where one of them is absent, and where a cold time is lost in the noise of the flush that is taken off it.
+    """
     peers, mine = _peers(row), row["providers"].get(who, {})
     if not peers or "rank" not in mine:
+        return None
+    if any(min(e["samples"].get(key, (1.0,))) <= 0 for e in (mine, *peers.values())):
         return None
     return min(_us(e, key) for e in peers.values()) / _us(mine, key)
 
 
 def _geometric_mean(
-    rows: Sequence[Mapping[str, Any]], who: str, key: str, draws: np.random.Generator
+    rows: Sequence[Mapping[str, Any]], who: str, key: str, rounds: int, draws: np.random.Generator
 ) -> dict[str, Any] | None:
-    """Geometric mean over points of (fastest peer / who), with a 95 % bootstrap interval over each provider's samples."""
+    """Geometric mean over points of (fastest peer / who), with a 95 % bootstrap interval.
+
+    Drawn anew: the turns of a point, the same for everyone (they were interleaved, and drift is larger between turns than within
+    one), then each provider's replays in them. The points are given, not drawn.
+    """
     usable = [r for r in rows if ratio(r, who, key) is not None]
     if not usable:
         return None
     values = np.array([ratio(r, who, key) for r in usable])
     logs = np.zeros(DRAWS)
     for row in usable:
-        mine = _resampled(row["providers"][who]["samples"][key], draws)
-        peers = np.stack([_resampled(e["samples"][key], draws) for e in _peers(row).values()])
+        turns = draws.integers(0, rounds, (DRAWS, rounds))
+        mine = _resampled(row["providers"][who]["samples"][key], turns, draws)
+        peers = np.stack([_resampled(e["samples"][key], turns, draws) for e in _peers(row).values()])
         logs += np.log(peers.min(axis=0) / mine)
     low, high = np.exp(np.percentile(logs / len(usable), [2.5, 97.5]))
     worst = usable[int(values.argmin())]
@@ -146,67 +172,85 @@ def _geometric_mean(
     }
 
 
-def _resampled(samples: Sequence[float], draws: np.random.Generator) -> Any:
-    data = np.asarray(samples)
-    return np.median(data[draws.integers(0, len(data), (DRAWS, len(data)))], axis=1)
+def _resampled(samples: Sequence[float], turns: Any, draws: np.random.Generator) -> Any:
+    data = np.asarray(samples).reshape(turns.shape[1], -1)  # a turn's replays are a row
+    replays = draws.integers(0, data.shape[1], (*turns.shape, data.shape[1]))
+    return np.median(data[turns[:, :, None], replays].reshape(len(turns), -1), axis=1)
 
 
 def _per_peer(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Per peer: geometric mean of its time over ours, its share of points ahead of ours, and its median host cost at M <= 16."""
+    """Per peer: geometric mean of its time over ours, points ahead of ours (beyond a tie), and its median host cost at M <= 16."""
     found: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys(n for r in rows for n in r["providers"]):
         both = [r for r in rows if "rank" in r["providers"].get(name, {}) and "rank" in r["providers"].get(OURS, {})]
         if not both:
             continue
         times = np.array([r["providers"][name]["rank"] / r["providers"][OURS]["rank"] for r in both])
-        host = [r["providers"][name]["host"]["median"] for r in both if r["m"] <= 16 and "host" in r["providers"][name]]
+        host = [
+            r["providers"][name]["host"]["median"]
+            for r in both
+            if r["m"] <= FEW_ROWS and "host" in r["providers"][name]
+        ]
         found[name] = {
             "over_ours": float(np.exp(np.log(times).mean())),
             "n": len(both),
             "ahead_of_ours": int((times < 1).sum()),
+            "ahead_beyond_tie": int((times < PEER_BAR).sum()),
             "host_us": float(np.median(host)) if host else None,
         }
     return found
 
 
 def _boundary(rows: Sequence[Mapping[str, Any]], empty_us: float | None) -> dict[str, Any] | None:
-    """Bytes below which a launch, not the memory, is timed: copy bandwidth at the largest point times t0 (best at 1 x 4096)."""
-    small = [
-        min(e["rank"] for e in r["providers"].values() if "rank" in e)
-        for r in rows
-        if (r["op"], r["m"], r["d"]) == ("rms_norm", 1, 4096) and any("rank" in e for e in r["providers"].values())
-    ]
-    copied = [r["bytes"] / r["copy_us"] / 1e3 for r in rows if r["copy_us"]]
+    """Bytes below which a launch, not the memory, is timed: bandwidth of the fastest copy of 256 MB or more times t0.
+
+    t0 is the fastest provider's time at 1 x 4096, plain; in a sweep without it, at a few rows of at most that width. None where
+    one of the two was not measured.
+    """
+    same = [r for r in rows if r["weight"] == r["dtype"]]
+    few = [r for r in same if r["op"] == "rms_norm" and r["m"] <= FEW_ROWS and r["d"] <= T0_WIDTH]
+    few = [r for r in few if (r["m"], r["d"]) == (1, T0_WIDTH)] or few
+    small = [e["rank"] for r in few for e in r["providers"].values() if "rank" in e]
+    copied = [r["bytes"] / r["copy_us"] / 1e3 for r in rows if r["copy_us"] and r["bytes"] >= BIG_BYTES]
     if not small or not copied:
         return None
     return {
-        "t0_us": small[0],
+        "t0_us": min(small),
         "copy_gb_s": max(copied),
-        "bytes": small[0] * max(copied) * 1e3,
+        "bytes": min(small) * max(copied) * 1e3,
         "empty_kernel_us": empty_us,
     }
 
 
-def _fits(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """t = t0 + bytes / BW per provider, op and d with at least three counts of rows; least squares on relative errors."""
+def _fits(rows: Sequence[Mapping[str, Any]], spec_gb_s: float | None) -> list[dict[str, Any]]:
+    """t = t0 + bytes / BW per provider, op and d; least squares on relative errors.
+
+    At least three counts of rows, at least one of them bound by the memory: else the slope is the cache's.
+    """
     series: dict[tuple[str, str, int], list[tuple[float, float]]] = {}
+    bound = set()
     for row in rows:
         if row["weight"] != row["dtype"]:
             continue
         for name, entry in row["providers"].items():
             if "rank" in entry:
-                series.setdefault((name, row["op"], row["d"]), []).append((row["bytes"], entry["rank"]))
+                key = (name, row["op"], row["d"])
+                series.setdefault(key, []).append((row["bytes"], entry["rank"]))
+                bound |= {key} if row["launch_bound"] is False else set()
     found = []
-    for (name, op, d), points in series.items():
-        if len(points) < 3:
+    for key, points in series.items():
+        if len(points) < 3 or key not in bound:
             continue
         size, us = np.array(points).T
         system = np.stack([1 / us, size / us], axis=1)
         (t0, slope), *_ = np.linalg.lstsq(system, np.ones(len(us)), rcond=None)
         if slope <= 0 or not math.isfinite(t0):
             continue
+        name, op, d = key
+        gb_s = float(1e-3 / slope)
+        above = bool(spec_gb_s and gb_s > spec_gb_s)
         found.append(
-            {"provider": name, "op": op, "d": d, "t0_us": float(t0), "gb_s": float(1e-3 / slope), "n": len(points)}
+            {"provider": name, "op": op, "d": d, "t0_us": float(t0), "gb_s": gb_s, "above_peak": above, "n": len(us)}
         )
     return found
 
@@ -217,7 +261,7 @@ def _flat(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     series: dict[tuple[str, str, int], list[tuple[int, int, float]]] = {}
     for row in rows:
         for name, entry in row["providers"].items():
-            if "rank" in entry and not row["launch_bound"] and row["weight"] == row["dtype"]:
+            if "rank" in entry and row["launch_bound"] is False and row["weight"] == row["dtype"]:
                 series.setdefault((name, row["op"], row["d"]), []).append((row["bytes"], row["m"], entry["rank"]))
     for (name, op, d), points in series.items():
         for small, m, us in sorted(points):
@@ -225,53 +269,6 @@ def _flat(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if flat:
                 found.append({"provider": name, "op": op, "d": d, "m": [m, max(flat)], "us": us})
     return found
-
-
-def _verdicts(
-    main: Sequence[Mapping[str, Any]], wide: Sequence[Mapping[str, Any]], means: Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """The bench's own targets, each with what was measured; `met` None where nothing was."""
-    out = []
-
-    def add(what: str, target: str, measured: str, met: bool | None) -> None:
-        out.append({"what": what, "target": target, "measured": measured, "met": met})
-
-    for name, rows in (("headline", main), ("wide", wide)):
-        mean = means[OURS].get(name)
-        if mean:
-            said = f"{mean['value']:.3f} [{mean['low']:.3f}, {mean['high']:.3f}], n = {mean['n']}"
-            add(f"{name}: geometric mean of fastest peer / ours", ">= 1.00", said, mean["value"] >= 1.0)
-            worst = f"{mean['worst']:.3f} at {mean['worst_point']}" + (
-                f"; {len(mean['below_bar'])} below" if mean["below_bar"] else ""
-            )
-            add(f"{name}: worst point", f">= {PEER_BAR}", worst, mean["worst"] >= PEER_BAR)
-        for op, bar in COPY_SHARE.items():
-            shares = [
-                (r["providers"][OURS]["of_copy"], r)
-                for r in rows
-                if r["op"] == op and r["bytes"] >= BIG_BYTES and r["providers"].get(OURS, {}).get("of_copy")
-            ]
-            if shares:
-                share, row = min(shares, key=lambda pair: pair[0])
-                said = f"{share:.3f} at {row['m']} x {row['d']}, n = {len(shares)}"
-                add(f"{name}: least share of the copy at 256 MB or more, {op}", f">= {bar}", said, share >= bar)
-    for d, limit in ((4096, 1.5), (16384, 2.4)):
-        us = [r["providers"][OURS]["warm"]["median"] for r in main if (r["op"], r["m"], r["d"]) == ("rms_norm", 1, d) and "rank" in r["providers"].get(OURS, {})]  # fmt: skip
-        add(
-            f"M = 1, d = {d}, in a graph",
-            f"<= {limit} µs",
-            f"{us[0]:.2f} µs" if us else "not measured",
-            us[0] <= limit if us else None,
-        )
-    hosts = [
-        (r["providers"][OURS]["host"]["median"], r["providers"]["F.rms_norm"]["host"]["median"])
-        for r in main
-        if r["m"] <= 16 and all("host" in r["providers"].get(n, {}) for n in (OURS, "F.rms_norm"))
-    ]
-    if hosts:
-        mine, theirs = np.median([h[0] for h in hosts]), np.median([h[1] for h in hosts])
-        add("host cost of an eager call, M <= 16", "<= F.rms_norm's beside it", f"{mine:.1f} µs against {theirs:.1f} µs, median of {len(hosts)} points", bool(mine <= theirs))  # fmt: skip
-    return out
 
 
 def fastest(samples: Mapping[str, Sequence[float]]) -> dict[str, Any]:

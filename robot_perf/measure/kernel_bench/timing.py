@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["Flush", "capture", "graph_nodes", "host_us", "idle_gaps", "kernels_of_one_call", "replay_us"]
+__all__ = ["Flush", "capture", "graph_nodes", "host_us", "idle_gaps", "kernels_of_one_call", "replay_us", "warm_up"]
 
 Graph = Any
 DEVICE = "cuda"
@@ -45,6 +45,18 @@ def replay_us(graph: Graph, calls: int, times: int) -> list[float]:
         end.record()
     torch.cuda.synchronize()
     return [start.elapsed_time(end) * 1000 / calls for start, end in marks]
+
+
+def warm_up(seconds: float) -> None:
+    """Keeps the GPU busy."""
+    import torch
+
+    x = torch.ones(2**26, device=DEVICE)
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(100):
+            torch.neg(x)
+        torch.cuda.synchronize()
 
 
 def host_us(call: Callable[[], Any], calls: int, times: int) -> list[float]:

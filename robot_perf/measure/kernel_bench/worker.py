@@ -18,16 +18,15 @@ from typing import Any
 from robot_perf.measure.kernel_bench import copies as copying
 from robot_perf.measure.kernel_bench import timing
 from robot_perf.measure.kernel_bench.check import judge
-from robot_perf.measure.kernel_bench.inputs import DEVICE, Inputs
-from robot_perf.measure.kernel_bench.lock import gpu_alone, lock_autotuners
+from robot_perf.measure.kernel_bench.inputs import Inputs
+from robot_perf.measure.kernel_bench.lock import forget_choices, gpu_alone, lock_autotuners
 from robot_perf.measure.kernel_bench.points import Point, bytes_touched
-from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, unavailable, version_of
+from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, kernels_digest, unavailable, version_of
 
 __all__ = ["main"]
 
 EPS = 1e-6
-WARM_UP_S = 2.0
-FLUSHED = 8  # calls of a graph that flushes before each
+WARM_UP_S, FLUSHED = 2.0, 8  # FLUSHED: calls of a graph that flushes before each
 GRAPH_US = 400.0  # a graph holds enough calls to last about this long, 8 to 64
 
 
@@ -39,6 +38,7 @@ class Worker:
         self.reason = unavailable(name)
         self.graphs: dict[str, tuple[Any, int]] = {}
         self.made: dict[Point, tuple[Any, Any]] = {}  # compiled ahead: the call and the weight it was made for
+        self.refused: dict[Point, str] = {}  # compiled ahead in vain
         self.flush: Any = None
         self.l2 = self.memory = 0
         self.call: Callable[[], Any] | None = None
@@ -60,9 +60,11 @@ class Worker:
                 "capability": f"{found.major}.{found.minor}",
                 "sm": found.multi_processor_count,
                 "l2_bytes": self.l2,
-                "memory_bytes": found.total_memory,
+                "memory_bytes": self.memory,
             },
             "torch": torch.__version__,
+            "triton": getattr(sys.modules.get("triton"), "__version__", None),
+            "kernels": kernels_digest(),
         }
 
     def floor(self) -> dict[str, Any]:
@@ -70,15 +72,8 @@ class Worker:
         return {"us": copying.empty_kernel_us()}
 
     def warm_up(self) -> dict[str, Any]:
-        """Two seconds of work: the first point must not be measured on a chip that is still raising its clocks."""
-        import torch
-
-        x = torch.ones(2**26, device=DEVICE)
-        until = time.monotonic() + WARM_UP_S
-        while time.monotonic() < until:
-            for _ in range(100):
-                torch.neg(x)
-            torch.cuda.synchronize()
+        """Work: the first point must not be measured on a chip that is still raising its clocks."""
+        timing.warm_up(WARM_UP_S)
         return {}
 
     def setup(self, point: Point, profile: bool) -> dict[str, Any]:
@@ -86,6 +81,8 @@ class Worker:
         import torch
 
         self.drop()
+        if point in self.refused:
+            return {"error": self.refused[point]}
         inputs = Inputs(point, self.l2, self.memory)
         if self.name not in PROVIDERS:
             return self._setup_copy(point, inputs)
@@ -115,7 +112,7 @@ class Worker:
             try:
                 self._profile(point, report)
             except (RuntimeError, AttributeError) as error:  # a profiler that fails must not cost the point its times
-                report["profile_error"] = f"{type(error).__name__}: {str(error)[:200]}"
+                report["profile_error"] = _words(error)
         return report
 
     def _setup_copy(self, point: Point, inputs: Inputs) -> dict[str, Any]:
@@ -209,30 +206,37 @@ class Worker:
             samples = [a - b for a, b in zip(samples, own, strict=True)]
         return {"us": samples}
 
-    def prepare(self, points: list[Point], limit_s: float) -> dict[str, Any]:
+    def prepare(self, points: list[Point], limit_s: float, anew: bool = False) -> dict[str, Any]:
         """Compiles these points ahead, beside other processes; autotuners still get the GPU alone. Seconds per point.
 
-        After `limit_s` it starts no further one.
+        After `limit_s` it starts no further one. A point that is ready is passed over; with `anew` not by a provider whose
+        autotuner would serve it what it chose for another number of rows.
         """
         import torch
 
+        provider = PROVIDERS[self.name]
         took: dict[str, Any] = {}
         until = time.monotonic() + limit_s
         for point in points:
             if time.monotonic() > until:
                 break
+            if point in self.refused or (point in self.made and not (anew and provider.tuner)):
+                continue
             start = time.perf_counter()
             try:
                 with gpu_alone():
                     inputs = Inputs(point, 0)
                     torch.cuda.synchronize()
-                make = PROVIDERS[self.name].make(point.op, point.d, inputs.weight, EPS)
+                make, weight = self.made.get(point, (None, inputs.weight))
+                make = make or provider.make(point.op, point.d, weight, EPS)
                 lock_autotuners()
+                if anew and provider.tuner:
+                    forget_choices(provider.tuner)
                 make(inputs.x[0], inputs.r[0])
                 torch.cuda.synchronize()
-                self.made[point] = make, inputs.weight
-            except Exception as error:  # noqa: BLE001 - set-up will meet it again and report it
-                took[point.name] = f"{type(error).__name__}: {str(error)[:200]}"
+                self.made[point] = make, weight
+            except Exception as error:  # noqa: BLE001 - the point's row says it
+                took[point.name] = self.refused[point] = _words(error)
                 continue
             took[point.name] = round(time.perf_counter() - start, 3)
             del inputs
@@ -251,6 +255,10 @@ class Worker:
 
 def _calls(point: Point) -> int:
     return max(8, min(64, int(GRAPH_US / max(1.0, bytes_touched(point) / 4e6))))
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 def _median(values: list[float]) -> float | None:
@@ -283,7 +291,7 @@ def main(argv: list[str] | None = None) -> None:
             try:
                 reply = _answer(worker, json.loads(line))
             except Exception as error:  # noqa: BLE001 - a provider that fails at a shape is a row with the reason
-                reply = {"error": f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"}
+                reply = {"error": _words(error)}
                 worker.drop()
             replies.write(json.dumps(reply) + "\n")
 

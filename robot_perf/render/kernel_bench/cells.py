@@ -12,6 +12,7 @@ __all__ = [
     "SHORT",
     "Summary",
     "best",
+    "by_shape",
     "cells",
     "figure",
     "mark",
@@ -73,8 +74,13 @@ def us(value: float) -> str:
 
 
 def mark(met: bool | None) -> str:
-    """A verdict in a word."""
-    return "not measured" if met is None else "yes" if met else "NO"
+    """A verdict in a word; what was measured in part or not at all leaves it open."""
+    return "open" if met is None else "yes" if met else "NO"
+
+
+def by_shape(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows by width, then by their number: a bench measures the wide sweep in a shuffled order."""
+    return sorted(rows, key=lambda row: (row["d"], row["m"]))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from robot_perf.render.kernel_bench.cells import BYTE_RATIOS, OURS, SHORT, Summary, cells, table, us
+from robot_perf.render.kernel_bench.cells import BYTE_RATIOS, OURS, SHORT, Summary, by_shape, cells, table, us
 
 __all__ = ["bandwidth", "batch_one", "byte_ratios", "fit_table", "host", "launch_bound", "mixed", "orders"]
+
+
+RESIDENT = " (above the memory's peak: cache-resident)"
+FITTED = (OURS, "F.rms_norm", "torch.compile", "quack", "fla", "liger")
 
 
 def launch_bound(summary: Summary, names: Sequence[str]) -> list[str]:
@@ -23,7 +27,7 @@ def launch_bound(summary: Summary, names: Sequence[str]) -> list[str]:
     )
     parts = ["", "## Launch-bound points", "", said]
     for op in ("rms_norm", "add_rms_norm"):
-        mine = [r for r in rows if r["op"] == op]
+        mine = by_shape([r for r in rows if r["op"] == op])
         if mine:
             for title, key in (("warm cache", "warm"), ("cold cache", "cold")):
                 header = ["m x d", *(SHORT.get(n, n) for n in names), "best peer / ours"]
@@ -32,17 +36,28 @@ def launch_bound(summary: Summary, names: Sequence[str]) -> list[str]:
 
 
 def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
-    """Points where the memory is the bound, with shares of the copy."""
+    """Points where the memory is the bound, with shares of the copy; all points where the boundary isn't known, without GB/s."""
     rows = [r for r in summary["rows"] if not r["launch_bound"] and r["weight"] == r["dtype"]]
     if not rows:
         return []
+    if summary["boundary"] is None:
+        title, said = (
+            "All points",
+            (
+                "Where a launch is timed and where the memory is not known: that needs a few rows of at most 4096 and a copy of 256 MB or "
+                "more. So no GB/s. "
+            ),
+        )
+    else:
+        title, said = "Bandwidth-bound points", ""
     parts = [
         "",
-        "## Bandwidth-bound points",
+        f"## {title}",
         "",
-        "Cold cache: inputs and outputs rotate over at least three times the L2 and at least three sets. The copy is the fastest of a "
+        f"{said}Cold cache: inputs and outputs rotate over at least three times the L2 and at least three sets. The copy is the fastest of a "
         "clone, a copy_, a torch kernel and a Triton kernel over the same bytes, timed in turn with the providers; for the fused add it is "
-        "of x and the residual as one tensor: as many bytes read and written as the op reads and writes.",
+        "of x and the residual as one tensor: as many bytes read and written as the op reads and writes. The last column is ours with "
+        "a warm cache.",
     ]
     for flat in summary.get("flat", ()):
         parts += [
@@ -51,7 +66,7 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
             f"{flat['m'][0]} rows and no more at {flat['m'][1]}. Something else than the memory was timed.",
         ]
     for op in ("rms_norm", "add_rms_norm"):
-        mine = [r for r in rows if r["op"] == op]
+        mine = by_shape([r for r in rows if r["op"] == op])
         if mine:
             header = [
                 "m x d",
@@ -62,6 +77,7 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
                 "GB/s",
                 "of copy",
                 "of spec",
+                "warm µs",
             ]
             parts += ["", f"{op}:", "", *table(header, [[*cells(r, names), *_shares(r)] for r in mine])]
     return parts
@@ -70,12 +86,16 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
 def _shares(row: Mapping[str, Any]) -> list[str]:
     entry = row["providers"].get(OURS, {})
     copy = "–" if row["copy_us"] is None else f"{us(row['copy_us'])} ({row['copy_way']})"
-    if entry.get("gb_s") is None:
-        return [f"{row['bytes'] / 1e6:.1f}", copy, "–", "–", "–"]
-    resident = " (above the memory's peak: cache-resident)" if entry.get("above_peak") else ""
+    size = f"{row['bytes'] / 1e6:.1f}"
+    warm = (
+        "–" if "warm" not in entry else us(entry["warm"]["median"]) + (RESIDENT if entry.get("warm_above_peak") else "")
+    )
+    if entry.get("gb_s") is None or row["launch_bound"] is None:
+        return [size, copy, "–", "–", "–", warm]
+    resident = RESIDENT if entry.get("above_peak") else ""
     of_copy = "–" if entry.get("of_copy") is None else f"{entry['of_copy']:.3f}"
     of_spec = "–" if entry.get("of_spec") is None else f"{entry['of_spec']:.2f}"
-    return [f"{row['bytes'] / 1e6:.1f}", copy, f"{entry['gb_s']:.0f}{resident}", of_copy, of_spec]
+    return [size, copy, f"{entry['gb_s']:.0f}{resident}", of_copy, of_spec, warm]
 
 
 def mixed(summary: Summary, names: Sequence[str]) -> list[str]:
@@ -156,26 +176,28 @@ def batch_one(summary: Summary, names: Sequence[str]) -> list[str]:
 
 def fit_table(summary: Summary) -> list[str]:
     """The fit per width."""
-    rows = [
-        [
-            f["op"],
-            str(f["d"]),
-            SHORT.get(f["provider"], f["provider"]),
-            f"{f['t0_us']:.2f}",
-            f"{f['gb_s']:.0f}",
-            str(f["n"]),
-        ]
-        for f in summary["fits"]
-        if f["provider"] in (OURS, "F.rms_norm", "torch.compile", "quack", "fla", "liger")
-    ]
-    if not rows:
+    found: dict[tuple[str, int], dict[str, Mapping[str, Any]]] = {}
+    for fit in summary["fits"]:
+        found.setdefault((fit["op"], fit["d"]), {})[fit["provider"]] = fit
+    names = [n for n in FITTED if any(n in mine for mine in found.values())]
+    if not names:
         return []
-    return [
-        "",
-        "## Fit of t = t0 + bytes / BW per d",
-        "",
-        *table(["op", "d", "provider", "t0 µs", "BW GB/s", "points"], rows),
+
+    def cell(fit: Mapping[str, Any] | None) -> str:
+        if fit is None:
+            return "–"
+        return f"{fit['t0_us']:.2f}, {fit['gb_s']:.0f}" + (RESIDENT if fit.get("above_peak") else "")
+
+    rows = [
+        [op, str(d), str(max(f["n"] for f in mine.values())), *(cell(mine.get(n)) for n in names)]
+        for (op, d), mine in sorted(found.items(), key=lambda item: (item[0][0] != "rms_norm", item[0][1]))
     ]
+    said = (
+        "t0 in µs, BW in GB/s, over the counts of rows of a width of which the memory bounds at least one; launch-bound points by "
+        "their warm time, so that BW is a slope and no bandwidth that a point reached."
+    )
+    header = ["op", "d", "counts", *(SHORT.get(n, n) for n in names)]
+    return ["", "## Fit of t = t0 + bytes / BW per d", "", said, "", *table(header, rows)]
 
 
 def orders(summary: Summary, names: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from robot_perf.render.grid import grid
 from robot_perf.render.kernel_bench import sections
-from robot_perf.render.kernel_bench.cells import OURS, SHORT, Summary, cells, mark, measured, table
+from robot_perf.render.kernel_bench.cells import OURS, SERIAL, SHORT, Summary, by_shape, cells, mark, measured, table
 
 __all__ = ["kernel_bench_markdown", "kernel_bench_text"]
 
@@ -21,7 +21,7 @@ def kernel_bench_text(report: Mapping[str, Any], summary: Summary) -> str:
         rows = [r for r in summary["rows"] if r["op"] == op and r["weight"] == r["dtype"]]
         if rows:
             header = ["m x d", *(SHORT.get(n, n) for n in names), "best peer / ours"]
-            lines += ["", f"{op}, µs per call in a CUDA graph", grid(header, [cells(r, names) for r in rows])]
+            lines += ["", f"{op}, µs per call in a CUDA graph", grid(header, [cells(r, names) for r in by_shape(rows)])]
     lines += _absent(report)
     return "\n".join(lines) + "\n"
 
@@ -35,6 +35,8 @@ def kernel_bench_markdown(report: Mapping[str, Any], summary: Summary, *, comman
         f"`{command}`",
         "",
         _machine(report),
+        "",
+        _versions(report),
         "",
         "At large sizes all good kernels tie at the memory; at batch 1 in eager mode the host's launch is what is timed; the gain "
         "of a fused kernel at batch 1 is realised inside a CUDA graph. Differences below 5 % are ties. µs per call, medians.",
@@ -71,6 +73,7 @@ def _machine(report: Mapping[str, Any]) -> str:
         f"{gpu['name']} (sm_{gpu['capability'].replace('.', '')}, {gpu['sm']} SM, L2 {gpu['l2_bytes'] / 2**20:.0f} MiB)",
         f"driver {machine['driver']}" if machine.get("driver") else "",
         f"torch {report['torch']}",
+        f"triton {report['triton']}" if report.get("triton") else "",
         f"power limit {machine['power_limit_w']:.0f} W" if machine.get("power_limit_w") else "",
         f"SM clock {sm[0]}–{sm[-1]} MHz" if sm else "clocks not readable",
         f"memory clock {'/'.join(map(str, memory))} MHz" if memory else "",
@@ -80,6 +83,14 @@ def _machine(report: Mapping[str, Any]) -> str:
         report.get("date", ""),
     ]
     return "; ".join(w for w in words if w) + "."
+
+
+def _versions(report: Mapping[str, Any]) -> str:
+    """What was measured, and of which release."""
+    others = {n: p.get("version") for n, p in report["providers"].items() if n not in (OURS, SERIAL)}
+    said = [f"{n} {version}" for n, version in others.items() if version and not report["torch"].startswith(version)]
+    ours = f"kernels {report['kernels']} (a digest of their source)" if report.get("kernels") else ""
+    return "; ".join(w for w in (ours, ", ".join(said)) if w)
 
 
 def _means(summary: Summary) -> list[str]:
@@ -95,14 +106,20 @@ def _means(summary: Summary) -> list[str]:
                     ]
                 )  # fmt: skip
     peers = [
-        [SHORT.get(n, n), group, f"{e['over_ours']:.2f}", f"{e['ahead_of_ours']} of {e['n']}"]
+        [
+            SHORT.get(n, n),
+            group,
+            f"{e['over_ours']:.2f}",
+            f"{e['ahead_of_ours']} of {e['n']}",
+            str(e["ahead_beyond_tie"]),
+        ]
         for group, found in summary["per_peer"].items()
         for n, e in found.items()
         if n != OURS and group in ("headline", "wide")
     ]
     said = (
-        "Fastest peer at each point over ours (above 1: ours is faster), geometric mean with its 95 % bootstrap interval. A point is "
-        "ranked by its cold time where its inputs can rotate past the cache, else by its warm one; the last lines take the cold one "
+        "Fastest peer at each point over ours (above 1: ours is faster), geometric mean with its 95 % bootstrap interval over turns and "
+        "replays: it is about these points, not about others. A point is ranked by its cold time where its inputs can rotate past the cache, else by its warm one; the last lines take the cold one "
         "everywhere. `serial` is ours with dependent launch off: what the kernels do after and before kernels of others."
     )
     return [
@@ -112,7 +129,7 @@ def _means(summary: Summary) -> list[str]:
         "",
         "Each provider's time over ours:",
         "",
-        *table(["provider", "points", "geometric mean", "points where it is ahead"], peers),
+        *table(["provider", "points", "geometric mean", "points where it is ahead", "by more than 5 %"], peers),
     ]
 
 
@@ -123,7 +140,7 @@ def _absent(report: Mapping[str, Any]) -> list[str]:
     refused: dict[tuple[str, str], list[str]] = {}
     for point in report["points"]:
         for name, found in point["providers"].items():
-            why = found.get("error") or found.get("failed")
+            why = found.get("error") or found.get("failed") or _unprofiled(found)
             if why:
                 refused.setdefault((name, why), []).append(f"{point['op']} {point['m']} x {point['d']}")
     lines += [
@@ -137,7 +154,13 @@ def _absent(report: Mapping[str, Any]) -> list[str]:
     ]
     late = report.get("not_reached", [])
     if late:
+        within = "within the budget" if report.get("stopped") else "before the bench was ended"
         lines.append(
-            f"- not reached within the budget: {len(late)} points ({', '.join(late[:8])}{' …' if len(late) > 8 else ''})"
+            f"- not reached {within}: {len(late)} points ({', '.join(late[:8])}{' …' if len(late) > 8 else ''})"
         )
     return ["", "## Not measured", "", *lines] if lines else []
+
+
+def _unprofiled(found: Mapping[str, Any]) -> str:
+    why = found.get("profile_error")
+    return f"timed, but the profiler failed: {why}" if why else ""
