@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from robot_perf.analyze.distribution import distribution
+from robot_perf.analyze.explain.soak import soak_of
 from robot_perf.analyze.metrics import OVERLOAD, harness, offered_load, response, wakeup
 from robot_perf.analyze.timeline import timeline
 from robot_perf.analyze.types import SKIPPED, Distribution
@@ -39,6 +40,8 @@ def deadline_document(run: Run) -> dict[str, Any]:
     }
     for key, values in metrics.items():
         document[key], document[f"{key}_reason"] = _percentiles(values)
+    if (soak := soak_of(run)) is not None:
+        document["soak"] = to_json(soak)
     document["conditions"] = _finite(to_json(dict(run.conditions)))
     return document
 

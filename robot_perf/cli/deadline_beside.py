@@ -72,12 +72,10 @@ def _show(
     as_json: bool,
     force: bool,
 ) -> int:
-    from robot_perf.analyze.explain.soak import soak_of
     from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
     from robot_perf.cli.show import report_width, show
     from robot_perf.render import text
-    from robot_perf.render.soak import soak_text
 
     files = [(path.name, run) for _, run, path in found]
     if junit is not None:
@@ -96,8 +94,6 @@ def _show(
             typer.echo(text.verdict_line(verdict))
             continue
         show(text.result_text(run, summarize(run), verdict, width=report_width(), saved=path))
-        if (soak := soak_of(run)) is not None:
-            typer.echo("\n" + soak_text(soak))
         typer.echo("")
     if len(found) > 1 and not quiet and not as_json:
         from robot_perf.render.lines import clean, join, labelled
@@ -115,15 +111,12 @@ def _show(
 
 
 def _document(found: Sequence[Measured], key: str) -> dict[str, Any]:
-    """One document: the first verdict in the usual place, all of them under `key`; the soak's minutes in the first."""
+    """One document: the first verdict in the usual place, all of them under `key`; a soak is alone."""
     from robot_perf.analyze.document import deadline_document
-    from robot_perf.analyze.explain.soak import soak_of
-    from robot_perf.specs import to_json
 
     documents = [deadline_document(run) | {"label": label, "run": str(path)} for label, run, path in found]
-    soak = soak_of(found[0][1])
-    if soak is not None:
-        return documents[0] | {"soak": to_json(soak)}
+    if key == "soak":
+        return documents[0]
     return (
         documents[0] | {key: documents} if key == "under_load" else {"schema": documents[0]["schema"], key: documents}
     )

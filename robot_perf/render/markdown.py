@@ -59,6 +59,7 @@ def _section(sheet: Sheet, image: str) -> str:
         _metrics(sheet.metrics),
         f"![Distribution, percentile curve and timeline]({image})" if image else "",
         _pairs(sheet.context),
+        *_soak(sheet),
         "## Counts and bounds",
         _pairs(sheet.counts),
         "## Dependence",
@@ -71,6 +72,14 @@ def _section(sheet: Sheet, image: str) -> str:
         "<details><summary>All conditions</summary>\n\n" + _pairs(sheet.conditions) + "\n\n</details>",
     ]
     return "\n\n".join(part for part in parts if part)
+
+
+def _soak(sheet: Sheet) -> list[str]:
+    if not sheet.soak:
+        return []
+    answers = "\n".join(f"- {escape_markdown(words)}" for words in sheet.soak)
+    table = _table(sheet.minutes[0], sheet.minutes[1:]) if sheet.minutes else ""
+    return ["## By the minute", "Response of the steps that ran.", table, answers]
 
 
 def _metrics(metrics: Iterable[Metric]) -> str:

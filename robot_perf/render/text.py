@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.text import Text
 
+from robot_perf.analyze.explain.soak import soak_of
 from robot_perf.analyze.summary import summarize
 from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.analyze.verdict import judge
@@ -19,6 +20,7 @@ from robot_perf.render.parts.opening import opening_lines, opening_of, plan_word
 from robot_perf.render.parts.table import metric_table
 from robot_perf.render.parts.verdict import headline, verdict_lines
 from robot_perf.render.parts.words import context_pairs
+from robot_perf.render.soak import soak_lines
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget, LoopSpec
 from robot_perf.units import format_count, format_duration
@@ -83,7 +85,10 @@ def result_text(
     graphs = _graph_lines(run, summary, width)
     lines += [*graphs, ""] if graphs else []
     known = verdict.notes if verdict is not None else ()
-    lines += [*_context_lines(run, summary, known, width), *_saved_lines(saved, width)]
+    lines += _context_lines(run, summary, known, width)
+    if (soak := soak_of(run)) is not None:
+        lines += ["", *soak_lines(soak, width), ""]
+    lines += _saved_lines(saved, width)
     return join(lines)
 
 

@@ -49,6 +49,7 @@ class Block:
     memory_hz: tuple[int, int] | None = None
     temperature_c: float | None = None  # highest seen
     throttle: tuple[str, ...] = ()
+    throttle_read: bool = True  # False: the device shows no reasons, so that none seen says nothing
     idle_seen: bool = False  # the device called itself idle at a sample
     run: str = ""  # the Run file, relative to the report
 

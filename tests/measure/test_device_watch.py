@@ -12,6 +12,7 @@ from robot_perf.measure.watch import watch_device
 from robot_perf.measure.watch.nvml import Nvml, open_meter
 from robot_perf.measure.watch.rails import Rails
 from robot_perf.measure.watch.sample import DeviceSample
+from robot_perf.measure.watch.soak import HostReader, SoakSampler
 from robot_perf.measure.watch.watch_device import DeviceWatch, idle_power
 from robot_perf.run.stepmap import Phase, Word
 
@@ -79,6 +80,18 @@ def test_what_a_gpu_does_not_offer_is_none():
     assert meter.sample().sm_hz is None
     assert meter.sample().power_w is None
     assert meter.identity()["persistence"] is None
+    reasons = "nvmlDeviceGetCurrentClocksThrottleReasons"
+    assert Nvml(0, FakeNvml()).sample().throttle_read
+    assert not Nvml(0, FakeNvml((reasons,))).sample().throttle_read
+
+
+def test_a_soak_keeps_no_list_of_reasons_where_none_can_be_read():
+    """An empty list would say that the device never throttled."""
+    for absent, kept in (((), ["thermal (software)"]), (("nvmlDeviceGetCurrentClocksThrottleReasons",), None)):
+        sampler = SoakSampler(HostReader((), ()), Nvml(0, FakeNvml(absent)), "")
+        sampler.look(SimpleNamespace())  # type: ignore[arg-type]
+        assert sampler.samples[0]["throttle"] == kept
+        assert sampler.samples[0]["device_hz"] == 1_980_000_000
 
 
 def test_identity_names_the_machine():

@@ -18,6 +18,7 @@ __all__ = ["Minute", "Soak", "Stretch", "soak_of"]
 
 MINUTE_NS = 60 * 10**9
 STRETCH_NS = 5 * MINUTE_NS
+_MOST_MINUTES = 7 * 24 * 60  # a table longer than a week's is read by nobody
 CLOCK_DROP = 0.05  # below the highest clock of the first minute
 _P99 = Fraction(99, 100)
 _HALF = Fraction(1, 2)
@@ -56,13 +57,14 @@ class Stretch:
 
 @dataclass(frozen=True, slots=True)
 class Soak:
-    """`onset` says when a clock fell or a throttle reason came up first; None when neither happened or nothing was read."""
+    """`onset` says when a clock fell or a throttle reason came up first; None when neither was seen in what was `watched`."""
 
     minutes: tuple[Minute, ...]
     stretch: Stretch | None
     onset: str | None
     onset_s: float | None
     unread: tuple[str, ...]
+    watched: tuple[str, ...] = ()  # what would have shown a throttling; empty: nothing could have
 
 
 def soak_of(run: Run) -> Soak | None:
@@ -74,12 +76,27 @@ def soak_of(run: Run) -> Soak | None:
     if not line.executed:
         return Soak((), None, None, None, ("no step finished",))
     origin = int(line.release[0])
-    samples = [s for s in kept.get("samples", ()) if isinstance(s, Mapping) and s.get("at_ns", 0) >= origin]
+    samples = [s for s in _samples(kept) if s["at_ns"] >= origin]
     since = line.release - origin
-    count = int(since[-1] // MINUTE_NS) + 1
+    count = min(int(since[-1] // MINUTE_NS) + 1, _MOST_MINUTES)
     minutes = tuple(_minute(i, line, since, origin, samples) for i in range(count))
     onset = _onset(samples, origin)
-    return Soak(minutes, _stretch(line.response_ns, since), *onset, _unread(samples))
+    return Soak(minutes, _stretch(line.response_ns, since), *onset, _unread(samples), _watched(samples))
+
+
+def _samples(kept: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The samples of a Run file, which anybody may have written: those with a time, their throttle reasons a list of text."""
+    found = kept.get("samples")
+    timed = (
+        [s for s in found if isinstance(s, Mapping) and isinstance(s.get("at_ns"), int)]
+        if isinstance(found, list)
+        else []
+    )
+    return [{**s, "throttle": s["throttle"] if _words(s.get("throttle")) else None} for s in timed]
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(v, str) for v in value)
 
 
 def _minute(i: int, line: Any, since: Any, origin: int, samples: Sequence[Mapping[str, Any]]) -> Minute:
@@ -100,7 +117,7 @@ def _minute(i: int, line: Any, since: Any, origin: int, samples: Sequence[Mappin
         cpu_hz=_least(seen, "cpu_hz"),
         device_hz=_least(seen, "device_hz"),
         power_w=_mean(seen, "power_w"),
-        throttle=tuple(dict.fromkeys(r for s in seen for r in s.get("throttle", ()))),
+        throttle=tuple(dict.fromkeys(r for s in seen for r in s["throttle"] or ())),
     )
 
 
@@ -149,12 +166,21 @@ def _onset(samples: Sequence[Mapping[str, Any]], origin: int) -> tuple[str | Non
     highest = max(early, default=None)
     for sample in samples:
         at = (sample["at_ns"] - origin) / 1e9
-        if sample.get("throttle"):
-            return f"throttled: {', '.join(map(str, sample['throttle']))}", at
+        if sample["throttle"]:
+            return f"throttled: {', '.join(sample['throttle'])}", at
         clock = sample.get("device_hz")
         if highest and isinstance(clock, (int, float)) and clock < (1 - CLOCK_DROP) * highest:
             return f"clock fell to {clock / 1e6:.0f} MHz from {highest / 1e6:.0f} MHz", at
     return None, None
+
+
+def _watched(samples: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    names = []
+    if _known(samples, "device_hz"):
+        names.append("the device's clock")
+    if any(s["throttle"] is not None for s in samples):
+        names.append("its throttle reasons")
+    return tuple(names)
 
 
 def _unread(samples: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -88,6 +88,7 @@ class Nvml:
             temperature_c=None if temperature is None else float(temperature),
             power_w=None if power is None else power / 1000,
             throttle=tuple(words for bit, words in REASONS.items() if bits is not None and int(bits) & bit),
+            throttle_read=bits is not None,
         )
 
     def energy_j(self) -> float | None:

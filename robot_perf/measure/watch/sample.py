@@ -15,4 +15,5 @@ class DeviceSample:
     temperature_c: float | None = None
     power_w: float | None = None
     throttle: tuple[str, ...] = ()
+    throttle_read: bool = False  # whether there are reasons to read: none found is not none readable
     rails_w: dict[str, float] = field(default_factory=dict)

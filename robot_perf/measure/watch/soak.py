@@ -58,7 +58,7 @@ class SoakSampler:
                 "device_c": seen.temperature_c,
                 "device_hz": seen.sm_hz,
                 "power_w": seen.power_w,
-                "throttle": [r for r in seen.throttle if r not in HARMLESS],
+                "throttle": [r for r in seen.throttle if r not in HARMLESS] if seen.throttle_read else None,
             }
         self.samples.append(sample)
 

@@ -253,6 +253,7 @@ def _device(rows: Sequence[Row]) -> Table:
                 continue
             warmth = [b.temperature_c for b in point.blocks if b.temperature_c is not None]
             reasons = dict.fromkeys(r for b in point.blocks for r in b.throttle)
+            readable = any(b.throttle_read for b in point.blocks)
             body.append(
                 (
                     row.backend,
@@ -261,7 +262,7 @@ def _device(rows: Sequence[Row]) -> Table:
                     " ".join(f"{low / 1e6:.0f}–{high / 1e6:.0f}" for low, high in sm),
                     f"{max(warmth):.0f}" if warmth else NO_VALUE,
                     NO_VALUE if point.power_w is None else f"{point.power_w:.1f}",
-                    ", ".join(reasons) or "none",
+                    ", ".join(reasons) or ("none" if readable else NO_VALUE),
                 )
             )
     head = ("backend", "rate", "keep-warm", "SM MHz by block", "°C", "W", "throttled")

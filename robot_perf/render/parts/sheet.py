@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from robot_perf.analyze.explain.soak import soak_of
 from robot_perf.analyze.summary import summarize
 from robot_perf.analyze.types import SKIPPED, Distribution, Summary
 from robot_perf.analyze.verdict import judge
@@ -30,6 +31,7 @@ from robot_perf.render.parts.counts import Pairs, count_pairs
 from robot_perf.render.parts.opening import backend_words, host_words, plan_words, policy_words
 from robot_perf.render.parts.verdict import headline, verdict_pairs
 from robot_perf.render.parts.words import context_pairs
+from robot_perf.render.soak import soak_answers, soak_table
 from robot_perf.run.model import Run
 from robot_perf.units import MS, format_count, format_duration
 
@@ -71,6 +73,8 @@ class Sheet:
     cold: Pairs
     worst: tuple[tuple[str, ...], ...]
     conditions: Pairs
+    minutes: tuple[tuple[str, ...], ...] = ()  # of a soak: the head, then a row a minute
+    soak: tuple[str, ...] = ()
 
 
 def sheet_of(run: Run, file: str = "") -> Sheet:
@@ -78,6 +82,7 @@ def sheet_of(run: Run, file: str = "") -> Sheet:
     check_conditions(run)
     summary = summarize(run)
     verdict = judge(run) if run.loop.period_ns else None
+    soak = soak_of(run)
     return Sheet(
         name=clean(run.policy.name),
         file=clean(file),
@@ -97,6 +102,8 @@ def sheet_of(run: Run, file: str = "") -> Sheet:
         cold=_cold(summary),
         worst=_worst(summary),
         conditions=_flat(run.conditions),
+        minutes=() if soak is None else (soak_table(soak)[0], *soak_table(soak)[1]),
+        soak=() if soak is None else tuple(soak_answers(soak)),
     )
 
 
@@ -194,7 +201,7 @@ def _worst(summary: Summary) -> tuple[tuple[str, ...], ...]:
     return tuple(rows)
 
 
-_LONG = ("clock.samples",)  # a sample a second: a number of them says enough
+_LONG = ("clock.samples", "soak.samples")  # a sample a second: a number of them says enough
 
 
 def _flat(conditions: Mapping[str, Any], prefix: str = "") -> Pairs:

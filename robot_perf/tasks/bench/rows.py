@@ -127,6 +127,7 @@ def with_device(block: Block, use: DeviceUse) -> Block:
         memory_hz=(min(memory), max(memory)) if memory else None,
         temperature_c=max(warmth) if warmth else None,
         throttle=use.throttle,
+        throttle_read=any(s.throttle_read for s in use.samples),
         idle_seen=any("idle" in s.throttle for s in use.samples),
     )
 

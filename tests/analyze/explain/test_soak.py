@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
 from fake_runs import executions, make_run
 
+from robot_perf.analyze.document import deadline_document
 from robot_perf.analyze.explain.soak import soak_of
-from robot_perf.render.soak import soak_text
+from robot_perf.render.html import report_html
+from robot_perf.render.markdown import report_markdown
+from robot_perf.render.soak import soak_lines
+from robot_perf.render.text import deadline_report
 
 MS, S = 1_000_000, 1_000_000_000
 ORIGIN = 10**12
@@ -66,9 +71,69 @@ def test_onset_by_reason_and_by_clock():
 
 
 def test_the_text_has_a_line_a_minute_and_both_answers():
-    soak = soak_of(run_of(2, samples=samples(120, device_c=lambda _: 50.0)))
+    soak = soak_of(run_of(2, samples=samples(120, device_c=lambda _: 50.0, device_hz=lambda _: 1.3e9)))
     assert soak is not None
-    lines = soak_text(soak).splitlines()
-    assert len([line for line in lines if line.strip()[:1] in "12" and "–" in line]) == 2
+    lines = text_of(soak).splitlines()
+    assert [line.split()[0] for line in lines if line.endswith("50        1300")] == ["1", "2"]
     assert any(line.startswith("first against last") for line in lines)
-    assert "throttle onset: none seen" in lines
+    assert "throttle onset: none seen in the device's clock" in lines
+    assert "host °C" not in text_of(soak), "nothing could fill that column: an answer names it"
+    assert "not readable here: host temperature, processor clock" in lines
+
+
+def text_of(soak, width: int = 100) -> str:
+    return "\n".join(str(line) for line in soak_lines(soak, width))
+
+
+def test_where_nothing_could_show_a_throttling_none_seen_is_not_said():
+    soak = soak_of(run_of(2, samples=samples(120, host_c=lambda _: 60.0, throttle=lambda _: None)))
+    assert soak is not None and soak.watched == ()
+    assert "throttle onset: not known" in text_of(soak)
+    both = soak_of(run_of(2, samples=samples(120, device_hz=lambda _: 1.3e9, throttle=lambda _: [])))
+    assert both is not None
+    assert "none seen in the device's clock and its throttle reasons" in text_of(both)
+
+
+def test_it_fits_a_terminal_of_80_columns():
+    everything = samples(
+        120, host_c=lambda _: 60.0, cpu_hz=lambda _: 2e9, device_c=lambda _: 50.0, device_hz=lambda _: 1.3e9,
+        power_w=lambda _: 15.0, throttle=lambda _: ["thermal (software)"],
+    )  # fmt: skip
+    soak = soak_of(run_of(2, samples=everything))
+    assert soak is not None
+    text = text_of(soak, 80)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "thermal (software)" in text and "15" in text
+
+
+def test_a_damaged_soak_is_read_as_far_as_it_can_be():
+    bad = [
+        3,
+        {"at_ns": "x"},
+        {"at_ns": ORIGIN, "throttle": 7, "device_hz": "fast"},
+        {"at_ns": ORIGIN + S, "throttle": [1]},
+    ]
+    for kept in (bad, 7, None, {"a": 1}):
+        soak = soak_of(run_of(1, samples=kept))
+        assert soak is not None and soak.onset is None and soak.watched == ()
+
+
+def test_a_saved_soak_is_in_every_report():
+    run = run_of(2, samples=samples(120, device_c=lambda _: 50.0, device_hz=lambda _: 1.3e9))
+    assert "soak, by minute" in deadline_report(run)
+    page = report_markdown([("a.parquet", run)])
+    assert "## By the minute" in page and "| 2 |" in page and "none seen in the device's clock" in page
+    assert [m["minute"] for m in deadline_document(run)["soak"]["minutes"]] == [1, 2]
+    assert "120 samples" in page
+    plain = make_run(executions(1200), period_ns=100 * MS)
+    assert "By the minute" not in report_markdown([("a.parquet", plain)])
+    assert "soak" not in deadline_document(plain)
+
+
+def test_the_html_page_has_the_minutes():
+    pytest.importorskip("jinja2")
+    pytest.importorskip("plotly")
+    run = run_of(2, samples=samples(120, throttle=lambda i: ["<b>power cap</b>"] if i > 70 else []))
+    page = report_html([("a.parquet", run)])
+    assert "<h2>By the minute</h2>" in page
+    assert "<b>power cap" not in page and "&lt;b&gt;power cap" in page

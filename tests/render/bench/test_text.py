@@ -253,6 +253,14 @@ def test_energy_below_idle_is_no_energy_per_step():
     assert "not told above idle" in text
 
 
+def test_a_device_without_throttle_reasons_is_not_said_to_have_had_none():
+    seen = point("50", 100)
+    unread = replace(seen, blocks=tuple(replace(b, throttle_read=False) for b in seen.blocks))
+    for one, word in ((seen, "none"), (unread, "–")):
+        text = str(bench_text(replace(report(), rows=(Row("mlp", "eager", "eager", points=(one,)),))))
+        assert text.split("Device clocks by block")[1].splitlines()[2].endswith(f"  {word}")
+
+
 def test_columns_without_any_value_are_named_and_not_drawn():
     one = replace(report(), rows=(Row("mlp", "eager", "eager", points=(point("50", 100),)),))
     costs = str(bench_text(one)).split("Costs")[1]
