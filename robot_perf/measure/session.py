@@ -13,7 +13,7 @@ from robot_perf.measure.clock import Clock
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.recorder import Recorder, host_noise
-from robot_perf.measure.step import OutputWatch, make_step
+from robot_perf.measure.step import OutputWatch, Step, make_step
 from robot_perf.measure.window.collector import Collections, CollectorMode
 from robot_perf.measure.window.keep_warm import keep_warm_hook, rehearsal_faults
 from robot_perf.measure.window.phases import phase_pass
@@ -57,7 +57,7 @@ class Session:
             self.noise = host_noise(collections.total_ns)
             recorder = Recorder(self.stepmap, self.noise)
             step = make_step(self.runner, self.observations, recorder, self.clock, self.watch)
-            self.prepare(recorder, step)
+            step = self.prepare(recorder, step)
             if self.stop[0]:
                 return
             real_time = RealTimeSettings(self.loop.real_time)
@@ -70,11 +70,20 @@ class Session:
             finally:
                 real_time.restore()
 
-    def prepare(self, recorder: Recorder, step: Any) -> None:
-        """Warm-up at the control rate, then the truth gate; the policy's state is as after loading."""
+    def prepare(self, recorder: Recorder, step: Step) -> Step:
+        """Warm-up at the control rate, then the truth gate; the policy's state is as after loading. The step for the window."""
         self.stepmap[Word.PHASE] = Phase.WARMUP
         self._warm_up(recorder, step)
+        if self.observations.written_to():
+            # What it made of them must be neither compared nor fed to it again.
+            self.observations.renew()
+            self.report["notes"].append(
+                f"{self.order.policy.name} writes into its observation: each step is given a copy, which counts as own work"
+            )
+            step = make_step(self.runner, self.observations, recorder, self.clock, self.watch)
+            self.before = keep_warm_hook(self.loop, self.runner, self.observations, self.clock, self.stop)
         self._gate()
+        return step
 
     def _warm_up(self, recorder: Recorder, step: Any) -> None:
         limit = min(warmup_limit(self.loop.period_ns, self.loop.warmup_max), self.loop.warmup_max)
@@ -158,6 +167,10 @@ class Session:
 
     def _judge_truth(self, events: dict[str, int]) -> None:
         invalid = self.report["invalid"]
+        if self.observations.written_to():
+            invalid.append(
+                "the policy wrote into its observation inside the measured window and not in warm-up: what it was fed later was no observation"
+            )
         reasons: dict[str, str] = dict(getattr(self.runner, "reasons", dict)())
         counted = dict(self.runner.counters())
         for name, count in counted.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -25,12 +26,38 @@ LARGEST_BYTES = 512 * 2**20
 
 @dataclass(slots=True)
 class Observations:
-    """Arrays for `spec.fed`, by step. `steps` distinct observations are cycled; `notes` say what was done to a recording."""
+    """Arrays for `spec.fed`, by step. `steps` distinct observations are cycled; `notes` say what was done to a recording.
+
+    A policy may normalise its observation in place, as published code does. On a robot that costs nothing: the next message brings a
+    new array. Here the array comes round again, so `written_to` looks for it and `renew` gives each step an array of its own.
+    """
 
     prepared: tuple[tuple[Array, ...], ...]
     counters: tuple[tuple[int, int], ...]  # (index into the observation, modulus or 0)
     source: str
     notes: tuple[str, ...] = ()
+    remake: Callable[[], Observations] | None = None
+    own_arrays: bool = False
+    seal: int = 0
+
+    def __post_init__(self) -> None:
+        self.seal = self._checksum()
+
+    def _checksum(self) -> int:
+        found = 0
+        for arrays in self.prepared:
+            for array in arrays:
+                found = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, found)
+        return found
+
+    def written_to(self) -> bool:
+        """Whether a prepared array no longer holds what it was made with. Reads all of them."""
+        return self._checksum() != self.seal
+
+    def renew(self) -> None:
+        """Makes the arrays anew, and from now on hands out copies. Readers and hooks made before still share arrays: make them again."""
+        assert self.remake is not None
+        self.prepared, self.own_arrays = self.remake().prepared, True
 
     @property
     def steps(self) -> int:
@@ -39,7 +66,7 @@ class Observations:
 
     def reader(self) -> Callable[[int], tuple[Array, ...]]:
         """The cheapest `at` for this policy: without counters there is nothing to advance."""
-        if self.counters:
+        if self.counters or self.own_arrays:
             return self.at
         prepared, count = self.prepared, len(self.prepared)
         return lambda k: prepared[k % count]
@@ -50,6 +77,8 @@ class Observations:
         Warm-up steps may have a negative k: they take observations from the end of the cycle, and counters rest at 0.
         """
         arrays = self.prepared[k % len(self.prepared)]
+        if self.own_arrays:
+            arrays = tuple(a.copy() for a in arrays)
         if not self.counters:
             return arrays
         own = list(arrays)
@@ -73,10 +102,14 @@ def open_observations(
         raise PolicyError(f"{spec.name}: its inputs are not known", do="Give their sizes: --shape NAME=1,48")
     fed = tuple(spec.inputs[i] for i in spec.fed)
     if path is not None:
-        return _recorded(spec, fed, path, cast)
+        recorded = _recorded(spec, fed, path, cast)
+        recorded.remake = lambda: open_observations(spec, path=path, cast=cast)
+        return recorded
     rng = np.random.default_rng(spec.seed if seed is None else seed)
     prepared = tuple(tuple(random_array(rng, t) for t in fed) for _ in range(_steps(fed)))
-    return Observations(prepared, _counters(spec, set(spec.counters)), "random")
+    made = Observations(prepared, _counters(spec, set(spec.counters)), "random")
+    made.remake = lambda: open_observations(spec, seed=seed)
+    return made
 
 
 def random_array(rng: np.random.Generator, tensor: TensorSpec) -> Array:

@@ -276,6 +276,48 @@ def test_a_strided_action_is_no_defect(tmp_path, monkeypatch):
     assert not run.conditions["invalid"]
 
 
+WRITER = (
+    "import numpy as np\n"
+    "class Policy:\n"
+    "    def __init__(self, after=0): self.after, self.calls = after, 0\n"
+    "    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [1, 4]}}\n"
+    "    def step(self, inputs):\n"
+    "        self.calls += 1\n"
+    "        obs = inputs['obs']\n"
+    "        if self.calls > self.after: obs *= 0.25\n"
+    "        return (obs.copy(),)\n"
+)
+
+
+def test_a_policy_that_normalises_in_place_is_fed_what_was_recorded(tmp_path, monkeypatch):
+    """Its answers are right each time that an observation comes round, and the gate holds them against the recorded ones."""
+    (tmp_path / "writer.py").write_text(WRITER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    fed = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 1, 4)
+    np.savez(tmp_path / "recorded.npz", **{"in.obs": fed, "out.actions": fed * np.float32(0.25)})
+    request = DeadlineRequest(
+        policy="writer:Policy",
+        rate_hz="200",
+        steps=60,
+        observations=tmp_path / "recorded.npz",
+        output=tmp_path / "r.parquet",
+    )
+    run, _ = run_deadline(prepare(request))
+    assert run.conditions["outputs_checked"] == {"0": 3}
+    assert not run.conditions["invalid"]
+    assert any("writes into its observation" in note for note in run.conditions["notes"])
+
+
+def test_a_policy_that_begins_to_write_in_the_window_is_invalid(tmp_path, monkeypatch):
+    (tmp_path / "writer.py").write_text(WRITER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+    run = measure(tmp_path, "writer:Policy", steps=300, after=200)
+    assert any("wrote into its observation" in reason for reason in run.conditions["invalid"])
+    assert judge(run).status == "INVALID"
+
+
 def test_the_first_step_does_not_carry_the_start(tmp_path):
     run = measure(tmp_path, "null", steps=60)
     # the collection that precedes the freeze takes milliseconds, and belongs to no step

@@ -63,6 +63,33 @@ def test_the_loop_allocates_nothing_but_counters() -> None:
     assert later[1] is not first[1] and first[1][0, 0] == 0, "a policy may keep the counter that it was fed"
 
 
+def test_what_a_policy_wrote_into_its_observation_is_seen_and_undone() -> None:
+    spec = spec_of(
+        OBS, TensorSpec("mask", "bool", (3,)), TensorSpec("scale", "float64", ()), TensorSpec("none", "float32", (0, 2))
+    )
+    observations = open_observations(spec, seed=3)
+    pristine = [a.copy() for a in observations.at(7)]
+    assert not observations.written_to()
+    observations.at(7)[2][...] += 1e-9
+    assert observations.written_to()
+    observations.renew()
+    for _ in range(2):
+        given = observations.reader()(7)
+        assert all(np.array_equal(a, b) for a, b in zip(given, pristine, strict=True))
+        given[0][...] = 5.0
+    assert not observations.written_to()
+
+
+def test_a_recording_is_read_again_too(tmp_path: Path) -> None:
+    np.savez(tmp_path / "r.npz", obs=np.ones((5, 1, 4), np.float32))
+    observations = open_observations(spec_of(OBS), path=str(tmp_path / "r.npz"))
+    observations.at(2)[0][...] = 0
+    assert observations.written_to()
+    observations.renew()
+    assert (observations.at(2)[0] == 1).all()
+    assert not observations.written_to()
+
+
 def test_counters_advance() -> None:
     spec = spec_of(OBS, TensorSpec("time_step", "float32", (1, 1)), TensorSpec("phase", "uint8", (1,)), counters=(1, 2))
     observations = open_observations(spec)

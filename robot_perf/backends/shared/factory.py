@@ -52,7 +52,7 @@ def _try_once(runner: FactoryRunner) -> None:
 
 
 class FactoryRunner:
-    """Calls the object's `step(inputs)` with one dictionary that is filled anew, or the object itself with arrays in order.
+    """Calls the object's `step(inputs)` with a dictionary of its own, or the object itself with arrays in order.
 
     What it answers is known after the first call: `spec.outputs`, `spec.action` and a note on its dtype are then filled in.
     """
@@ -91,7 +91,7 @@ class FactoryRunner:
         inputs = self._inputs
         for name, array in zip(self._fed, observation):  # noqa: B905 - lengths are fixed by spec.fed
             inputs[name] = array
-        answer = self._step(inputs) if self._step is not None else self._policy(*inputs.values())
+        answer = self._step(inputs.copy()) if self._step is not None else self._policy(*inputs.values())
         outputs = answer if type(answer) in (tuple, list) else _sequence(answer)
         if not self._known:
             self._learn(outputs, answer)

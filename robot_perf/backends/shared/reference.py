@@ -92,9 +92,9 @@ def _run(runner: Runner, observations: Observations, steps: int) -> tuple[list[l
     runner.reset()
     inputs, outputs = [], []
     for k in range(steps):
-        observation = observations.at(k)
-        inputs.append([np.array(a) for a in observation])
-        outputs.append([np.array(a) for a in runner.step(observation)])
+        inputs.append([np.array(a) for a in observations.at(k)])
+        # A policy may write into what it is given; what is kept, and fed again, is what it was given.
+        outputs.append([np.array(a) for a in runner.step([a.copy() for a in inputs[-1]])])
     return inputs, outputs
 
 

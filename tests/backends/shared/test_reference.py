@@ -81,6 +81,24 @@ def test_why_there_is_none(factory: str, words: str, tmp_path: Path, monkeypatch
     assert made.path is None and words in made.reason
 
 
+def test_a_policy_that_writes_into_its_input_has_one_of_what_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).resolve().parents[2] / "helpers")
+    spec = policies.describe("odd_reference:WritesIntoItsInput")
+    made = make_reference(spec, tmp_path)
+    assert made.path is not None, made.reason
+    arrays = np.load(made.path)
+    assert np.array_equal(arrays["out.0"], arrays["in.0"][:, :, :2] * np.float32(0.25))
+
+
+def test_a_factory_may_keep_the_dictionary_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[2] / "helpers")
+    runner = backends.load("python", policies.describe("odd_reference:KeepsItsInputs"), {})
+    answers = [float(runner.step([np.full((1, 4), v, np.float32)])[0][0, 0]) for v in (1, 3, 7)]
+    assert answers == [1, 2, 4]
+
+
 def test_candidates_by_kind(shared_dir: Path) -> None:
     assert candidates(policies.describe("mlp")) == ("onnxruntime", "eager", "python")
     assert candidates(policies.describe("act")) == ("onnxruntime", "eager")
