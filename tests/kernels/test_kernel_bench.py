@@ -385,13 +385,15 @@ def test_a_point_that_can_not_be_compiled_is_tried_once(on_cpu, monkeypatch):
 
     def make(op, d, weight, eps):
         tried.append(d)
-        raise RuntimeError("ICE: the copy's\n  verification failed")
+        raise RuntimeError(
+            'ICE: the copy\'s\n  verification failed at "/home/somebody/site-packages/quack/rmsnorm.py":174:8 (1/2)'
+        )
 
     monkeypatch.setitem(PROVIDERS, "quack", SimpleNamespace(make=make, note="", package="torch", tuner=""))
     worker = kernel_bench_worker.Worker("quack")
     worker.hello()
     point = Point("rms_norm", 2, 127)
-    said = "RuntimeError: ICE: the copy's verification failed"
+    said = 'RuntimeError: ICE: the copy\'s verification failed at "rmsnorm.py":174:8 (1/2)'
     assert worker.prepare([point], 60.0)["took_s"] == {point.name: said}
     assert worker.prepare([point], 60.0, anew=True)["took_s"] == {}
     assert worker.setup(point, profile=False) == {"error": said}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import subprocess
 import sys
@@ -16,10 +17,15 @@ from typing import IO, Any
 
 from robot_perf.measure.kernel_bench.points import Point
 
-__all__ = ["Team", "WorkerProcess", "prepare", "tune"]
+__all__ = ["Team", "WorkerProcess", "one_line", "prepare", "tune"]
 
 WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench.worker")
 PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
+
+
+def one_line(text: str) -> str:
+    """A library's message on one line, files by their name alone: reports are shared, where somebody's files lie is not."""
+    return " ".join(re.sub(r"(?:/[\w.+@-]+)+/(?=[\w.+@-])", "", text).split())
 
 
 class WorkerProcess:
@@ -73,7 +79,7 @@ class WorkerProcess:
         """The last line that the process wrote to stderr: what killed a peer's runtime stands nowhere else."""
         self._words.seek(max(0, self._words.seek(0, os.SEEK_END) - 4000))
         lines = [line.strip() for line in self._words.read().decode(errors="replace").splitlines() if line.strip()]
-        return f": {lines[-1][:200]}" if lines else ""
+        return f": {one_line(lines[-1])[:200]}" if lines else ""
 
     def hang_up(self) -> None:
         """Lets the worker end, without waiting for it."""

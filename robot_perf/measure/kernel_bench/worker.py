@@ -21,6 +21,7 @@ from robot_perf.measure.kernel_bench.check import judge
 from robot_perf.measure.kernel_bench.inputs import Inputs
 from robot_perf.measure.kernel_bench.lock import forget_choices, gpu_alone, lock_autotuners
 from robot_perf.measure.kernel_bench.points import Point, bytes_touched
+from robot_perf.measure.kernel_bench.process import one_line
 from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, kernels_digest, unavailable, version_of
 
 __all__ = ["main"]
@@ -209,8 +210,7 @@ class Worker:
     def prepare(self, points: list[Point], limit_s: float, anew: bool = False) -> dict[str, Any]:
         """Compiles these points ahead, beside other processes; autotuners still get the GPU alone. Seconds per point.
 
-        After `limit_s` it starts no further one. A point that is ready is passed over; with `anew` not by a provider whose
-        autotuner would serve it what it chose for another number of rows.
+        After `limit_s` it starts no further one. What is ready is passed over, but for a tuner that goes by width alone (`anew`).
         """
         import torch
 
@@ -258,7 +258,7 @@ def _calls(point: Point) -> int:
 
 
 def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    return f"{type(error).__name__}: {one_line(str(error))[:300]}"
 
 
 def _median(values: list[float]) -> float | None:
