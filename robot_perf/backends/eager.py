@@ -12,6 +12,7 @@ from typing import Any
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.formats import taken_by
 from robot_perf.backends.torch_policy import load as torch_load
 from robot_perf.backends.torch_policy import runtime
 from robot_perf.backends.torch_policy.runner import TorchRunner
@@ -34,7 +35,7 @@ def takes(policy: PolicySpec) -> str | None:
         return None
     if policy.kind == "builtin" and policy.builtin["name"] in NETWORKS:
         return None
-    return "It runs TorchScript, torch.export, torch modules from factories and the built-in networks."
+    return f"It runs TorchScript, torch.export, torch modules from factories and the built-in networks; {taken_by(policy)}."
 
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:

@@ -14,6 +14,7 @@ from typing import Any
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.formats import taken_by
 from robot_perf.backends.shared.onnx_session import (
     PROVIDER,
     check_signature,
@@ -49,7 +50,7 @@ def takes(policy: PolicySpec) -> str | None:
     if policy.kind == "onnx" or (policy.kind == "builtin" and policy.builtin["name"] in NETWORKS):
         return None
     if policy.kind in ("torchscript", "torch_export"):
-        return "It runs ONNX; use --backend eager, or export the network to ONNX."
+        return f"It runs ONNX; {taken_by(policy)}. Or export the network to ONNX."
     return "It runs ONNX files and the built-in networks; use --backend python."
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from robot_perf.backends.protocol import Arrays, Runner, empty_outputs
 from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.formats import taken_by
 from robot_perf.backends.shared.versions import versions
 from robot_perf.policies.builtin import NETWORKS, NUMPY_NETWORKS
 from robot_perf.policies.observations import initial_state
@@ -25,7 +26,7 @@ def takes(policy: PolicySpec) -> str | None:
         return f"{policy.builtin['name']} has no form in plain numpy; it runs on onnxruntime or eager."
     if policy.kind in ("builtin", "factory"):
         return None
-    return f"It runs null, spin, the built-in networks and Python factories; {policy.kind} files need onnxruntime or eager."
+    return f"It runs null, spin, the built-in networks and Python factories; {taken_by(policy)}."
 
 
 def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:

@@ -30,7 +30,7 @@ def test_unknown_backends_and_formats(shared_dir: Path) -> None:
     onnx = policies.describe(str(shared_dir / "policies" / "good" / "humanoid_lite_mlp.onnx"))
     for name, policy, words in (
         ("onnxruntime", script, "export the network to ONNX"),
-        ("python", script, "onnxruntime or eager"),
+        ("python", script, "runs on eager or cuda_graph"),
         ("eager", onnx, "TorchScript"),
         ("compile", script, "factory"),
         ("onnxruntime", policies.describe("null"), "--backend python"),

@@ -251,3 +251,20 @@ def test_a_run_that_can_t_be_saved_ends_the_bench_with_one_message(tmp_path, cap
     printed = capsys.readouterr().err
     assert "a Run can't be saved as" in printed
     assert "defect" not in printed
+
+
+def test_a_pipeline_is_asked_stage_by_stage(tmp_path):
+    """`deadline` ran it, and `bench` refused it on every backend."""
+    path = tmp_path / "chain.yaml"
+    path.write_text(
+        "stages:\n"
+        "  network: {file: mlp, feed: obs}\n"
+        "  other: {file: 'spin:50', backend: python, feed: obs}\n"
+        "inputs: {obs: [1, 48]}\n"
+        "action: network\n"
+    )
+    code = run(str(path), "--backends", "python,eager", "--rates", "200", "--steps", "40", "--device", "cpu", "-o",
+               str(tmp_path / "report"), "--json")  # fmt: skip
+    rows = {r.backend: r for r in load(tmp_path / "report" / "bench.json").rows}
+    assert code == 0
+    assert {name: r.status for name, r in rows.items()} == {"python": "ok", "eager": "ok"}

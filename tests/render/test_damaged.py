@@ -18,7 +18,12 @@ from robot_perf.render.parts.curves import curves_of
 from robot_perf.render.text import deadline_report
 from robot_perf.run.model import Run
 
-BASE = make_run(executions(30, slow={12: 50 * MS}), clock={"samples": [[0, 0]]})
+SAMPLE = {"at_ns": 10**12, "host_c": 50.0, "device_hz": 1.3e9, "power_w": 15.0, "throttle": ["power cap"]}
+BASE = make_run(
+    executions(30, slow={12: 50 * MS}),
+    clock={"samples": [[0, 0]]},
+    soak={"samples": [SAMPLE], "device": "NVML", "zones": []},
+)
 RENDERERS = {
     "text": deadline_report,
     "markdown": lambda run: report_markdown([("x", run)]),

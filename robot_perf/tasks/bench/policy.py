@@ -64,10 +64,10 @@ class PolicyBench:
 
     def prepare(self) -> None:
         """Makes a worker for every backend that takes the policy's format; starts them all at once when asked."""
-        from robot_perf.backends import backend_module
+        from robot_perf.backends import why_not
 
         for target in self.targets:
-            if reason := backend_module(target.name).takes(self.spec):
+            if reason := why_not(target.name, self.spec):
                 self._refused[target.label] = (REFUSED, reason)
         taking = [t for t in self.targets if t.label not in self._refused]
         self._make_reference(taking)
