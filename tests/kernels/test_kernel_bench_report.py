@@ -256,6 +256,23 @@ def test_without_the_boundary_no_point_gets_a_bandwidth(stand_in):
     assert {tuple(cells[-4:-1]) for cells in rows} == {("–", "–", "–")}  # GB/s, of copy, of spec
 
 
+def test_a_point_between_rotation_and_boundary_is_marked_warm(stand_in):
+    report, _ = measure(points=(*HEADLINE[:8], *WIDE), providers=(OURS, "liger"))
+    found = task.document(report, spec_gb_s=4800.0)
+    between = [
+        r for r in found["summary"]["rows"] if not r["launch_bound"] and r["providers"][OURS]["ranked_by"] == "warm"
+    ]
+    page = task.markdown(found, "x").split("## Bandwidth-bound")[1].split("## Predicted")[0]
+    marked = {line.split(" | ")[0] for line in page.splitlines() if "(warm)" in line}
+    assert marked == {f"| {r['m']} x {r['d']} (warm)" for r in between}
+    # the stand-in rotates from 3 MB that move on, the boundary is at 4.1 MB
+    for point in found["report"]["points"]:
+        if point["bytes"] > 5e6:
+            point["providers"][OURS]["cold_by"] = point["providers"]["liger"]["cold_by"] = "flush"
+    page = task.markdown(task.document(report, spec_gb_s=4800.0), "x").split("## Bandwidth-bound")[1]
+    assert "| 4096 x 4096 (warm) |" in page
+
+
 def test_the_wide_sweep_alone_knows_its_boundary(stand_in):
     report, _ = measure(points=WIDE, providers=(OURS, "liger"))
     boundary = task.document(report, spec_gb_s=4800.0)["summary"]["boundary"]

@@ -33,8 +33,13 @@ def kernel_bench_chart(report: Mapping[str, Any], summary: Summary) -> bytes:
                 (r["bytes"] / 1e6, r["providers"][name]["rank"]) for r in rows if "rank" in r["providers"].get(name, {})
             ]
             if points:
-                size, weight = (26, 3) if name == OURS else (10, 2)
-                axes.scatter(*zip(*points, strict=True), s=size, label=SHORT.get(name, name), zorder=weight, alpha=0.8)
+                # ours as a ring: a dot of that size would hide the peers that it ties with
+                look: Any = (
+                    {"s": 60, "facecolors": "none", "edgecolors": "black", "linewidths": 1.2}
+                    if name == OURS
+                    else {"s": 10}
+                )
+                axes.scatter(*zip(*points, strict=True), label=SHORT.get(name, name), zorder=3, alpha=0.8, **look)
         copied = [(r["bytes"] / 1e6, r["copy_us"]) for r in rows if r["copy_us"] and not r["launch_bound"]]
         if copied:
             axes.plot(*zip(*copied, strict=True), color="0.4", linewidth=1, label="copy of the same bytes")

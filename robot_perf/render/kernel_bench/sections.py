@@ -57,7 +57,7 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
         f"{said}Cold cache: inputs and outputs rotate over at least three times the L2 and at least three sets. The copy is the fastest of a "
         "clone, a copy_, a torch kernel and a Triton kernel over the same bytes, timed in turn with the providers; for the fused add it is "
         "of x and the residual as one tensor: as many bytes read and written as the op reads and writes. The last column is ours with "
-        "a warm cache.",
+        "a warm cache. A point marked warm is too small to rotate: its µs are warm ones, its GB/s that of a call after a flush.",
     ]
     for flat in summary.get("flat", ()):
         parts += [
@@ -79,8 +79,14 @@ def bandwidth(summary: Summary, names: Sequence[str]) -> list[str]:
                 "of spec",
                 "warm µs",
             ]
-            parts += ["", f"{op}:", "", *table(header, [[*cells(r, names), *_shares(r)] for r in mine])]
+            parts += ["", f"{op}:", "", *table(header, [[*_named(r, names), *_shares(r)] for r in mine])]
     return parts
+
+
+def _named(row: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    shape, *rest = cells(row, names)
+    warm = any(e.get("ranked_by") == "warm" for e in row["providers"].values())
+    return [f"{shape} (warm)" if warm else shape, *rest]
 
 
 def _shares(row: Mapping[str, Any]) -> list[str]:
