@@ -102,7 +102,7 @@ def command(
         raise UsageError(
             "--rate is required",
             why="It is never in the policy file, and no default fits every robot.",
-            do="Add --rate HZ.",
+            do=f"Write {first}@HZ, or add --rate HZ for all." if several else "Add --rate HZ.",
         )
     one_of("--overrun", overrun, ("skip", "queue"))
     one_of("--wait", wait, ("sleep", "hybrid", "spin"))

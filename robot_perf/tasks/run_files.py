@@ -24,6 +24,17 @@ def check_folder(output: Path) -> None:
         )
 
 
+def make_folder(folder: Path) -> None:
+    """The folder of a report, or of several Runs, before anything is measured for it. Raises UsageError."""
+    check_folder(folder / "any")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"{folder} can't be made", do="Choose another folder with -o.", detail=error.strerror or str(error)
+        ) from None
+
+
 def default_output(policy: str, backend: str, rate_hz: str) -> Path:
     """`runs/<UTC>-<policy>-<backend>-<rate>hz.parquet`, with a number appended if two runs start in one second."""
     safe = re.sub(r"[^A-Za-z0-9._-]+", "_", policy).strip("._") or "policy"

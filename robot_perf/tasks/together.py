@@ -21,6 +21,7 @@ from robot_perf.errors import RobotPerfError, UsageError
 from robot_perf.run.model import Run
 from robot_perf.tasks.beside import with_conditions
 from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, keep_or_discard, measure_deadline, prepare
+from robot_perf.tasks.run_files import make_folder
 
 __all__ = ["prepare_together", "requests_of", "run_together", "split_rate"]
 
@@ -55,6 +56,8 @@ def prepare_together(requests: Sequence[DeadlineRequest]) -> list[Prepared]:
     if folder is not None and folder.suffix:
         raise UsageError(f"-o {folder} names one file for {len(requests)} policies", do="Name a folder.")
     ones = [prepare(replace(request, output=None)) for request in requests]
+    if folder is not None:
+        make_folder(folder)
     longest = max(one.loop.steps * one.loop.period_ns for one in ones)
     taken: set[Path] = set()
     settled = []

@@ -64,6 +64,8 @@ def test_one_that_can_t_be_loaded_ends_all(tmp_path, capsys):
     ("arguments", "word"),
     [
         (("null@50", "null"), "--rate is required"),
+        (("null", "null@20"), "Write null@HZ"),
+        (("null@50", "null@20", "-o", "/dev/null/runs"), "not a folder"),
         (("null@50", "--rate", "50"), "both give a rate"),
         (("null@50", "null@20", "--load", "cpu:1"), "exclude each other"),
         (("null@50", "null@20", "-o", "x.parquet"), "Name a folder"),

@@ -29,7 +29,7 @@ from robot_perf.specs import PolicySpec
 from robot_perf.tasks.bench.machine import machine_of, named_by, slug
 from robot_perf.tasks.bench.policy import PolicyBench
 from robot_perf.tasks.bench.request import BenchRequest, Target
-from robot_perf.tasks.run_files import check_folder
+from robot_perf.tasks.run_files import check_folder, make_folder
 
 __all__ = ["bench", "find_reports", "output_folder", "prepare", "redrawn"]
 
@@ -96,7 +96,7 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
         host = fingerprint()
         machine = machine_of(request.device, meter, reason, host)
         folder = output_folder(request, machine.device)
-        _make(folder)
+        make_folder(folder)
         report = BenchReport(
             machine=machine,
             policies=(),
@@ -133,16 +133,6 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
         if meter is not None:
             meter.close()
     return report, folder
-
-
-def _make(folder: Path) -> None:
-    """The report's folder, before anything is measured for it."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"{folder} can't be made", do="Choose another folder with -o.", detail=error.strerror or str(error)
-        ) from None
 
 
 @contextmanager
