@@ -7,7 +7,7 @@ The prediction is on disk before ncu starts: bound side, memory and compute util
 from the tensors' bytes, the device's SM count, L2 and clock, and a measured copy, not from an earlier profile. ncu empties the
 caches before every launch and measures it alone, so that dependent launch is off. Every kernel of the one profiled call counts,
 ours or not; an NVTX range says whose call it was. A figure that ncu doesn't give leaves the case open ("can't say").
-Exit code: 0 measured, 1 no figures from ncu, 2 no ncu here, or a GPU whose nominal bandwidth has to be given.
+Exit code: 0 measured, 1 no figures from ncu, 2 no GPU or no ncu here, or a GPU whose nominal bandwidth has to be given.
 """
 
 from __future__ import annotations
@@ -122,12 +122,15 @@ def _bound(dram_pct: float | None, sm_pct: float | None) -> str | None:
 
 
 def device_facts(spec_gb_s: float | None) -> dict[str, Any]:
-    """SM count, clock, L2 and the bandwidth of a 1 GiB copy, read from the device. Exits with 2 without the nominal bandwidth."""
+    """SM count, clock, L2 and the bandwidth of a 1 GiB copy, read from the device. Exits with 2 without a GPU or its nominal bandwidth."""
     import torch
 
     from robot_perf.measure.kernel_bench.timing import capture, replay_us
     from robot_perf.measure.watch.nvml import open_meter
 
+    if not torch.cuda.is_available():
+        print("no CUDA GPU", file=sys.stderr)
+        raise SystemExit(2)
     found = torch.cuda.get_device_properties(0)
     if spec_gb_s is None and "H200" not in found.name:
         print(f"{found.name}: give its memory's nominal bandwidth with --spec-gb-s", file=sys.stderr)

@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,6 +65,7 @@ def script(monkeypatch):
     spec = importlib.util.spec_from_file_location("rmsnorm_ncu", PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    module.of_this_machine = module.device_facts
     monkeypatch.setattr(module, "device_facts", lambda spec_gb_s: dict(DEVICE))
     return module
 
@@ -208,6 +210,19 @@ def test_small_writes_may_stay_in_the_l2(script):
     assert p["dram_pct"][0] <= reads / (us + 2.5) / DEVICE["spec_bytes_s"] * 1e8
     big = script.predict(script.CASES[0], DEVICE)
     assert big["dram_pct"][0] > 75
+
+
+@pytest.mark.parametrize(
+    ("here", "words"),
+    [(False, "no CUDA GPU"), (True, "NVIDIA L4: give its memory's nominal bandwidth with --spec-gb-s")],
+)
+def test_a_machine_that_can_not_be_predicted_is_told_why(script, monkeypatch, capsys, here, words):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: here)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda i: SimpleNamespace(name="NVIDIA L4"))
+    with pytest.raises(SystemExit, match="2"):
+        script.of_this_machine(None)
+    assert words in capsys.readouterr().err
 
 
 def test_without_ncu_the_prediction_is_still_written(script, monkeypatch, tmp_path):
