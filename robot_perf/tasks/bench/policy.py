@@ -170,14 +170,14 @@ class PolicyBench:
 
     def run(self, first_order: int = 0) -> None:
         """All blocks: per rate forwards, backwards, forwards … over backends and keep-warms."""
-        order = first_order
+        order, planned = first_order, self.planned_blocks()
         for rate in self.request.rates:
             cures = ("none",) if rate == TIGHT else self.request.keep_warm
             keys = [PointKey(t.label, rate, cure) for t in self.targets for cure in cures]
             keys = [k for k in keys if k.label not in self._refused]
             for turn in range(self.request.blocks):
                 for key in keys if turn % 2 == 0 else reversed(keys):
-                    self._say(f"{self.name}: {key}, block {turn + 1} of {self.request.blocks}")
+                    self._say(f"{self.name}: block {order - first_order + 1} of {planned}: {key}")
                     self._block(key, order)
                     order += 1
 
