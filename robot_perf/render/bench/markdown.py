@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from robot_perf.analyze.bench.merge import Merged
-from robot_perf.render.bench.tables import Section, Table, head_lines, merged_table, sections
+from robot_perf.render.bench.merged import merged_table
+from robot_perf.render.bench.tables import Section, Table, head_lines, sections
 from robot_perf.render.markdown import escape_markdown
 from robot_perf.run.bench_report import BenchReport
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from robot_perf.errors import RobotPerfError, install_line
-from robot_perf.render.bench.tables import rate_words
+from robot_perf.render.bench.remarks import rate_words
 from robot_perf.render.lines import clean
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
 

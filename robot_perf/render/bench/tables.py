@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from robot_perf.analyze.bench.merge import Merged, MergedRow
+from robot_perf.render.bench.remarks import by_words, rate_words, reasons_of, remarks_of
 from robot_perf.render.cells import NO_VALUE, percent
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Point, PolicyHead, Row
 from robot_perf.units import format_bytes, format_count, format_duration
 
-__all__ = ["Section", "Table", "head_lines", "medians_table", "merged_table", "rate_words", "sections"]
+__all__ = ["Section", "Table", "head_lines", "sections", "us"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,6 @@ class Section:
     same: tuple[str, ...]
     advice: tuple[str, ...]
     notes: tuple[tuple[str, str], ...] = ()
-
-
-def rate_words(rate: str) -> str:
-    """`50 Hz`, or `tight`."""
-    return TIGHT if rate == TIGHT else f"{rate} Hz"
 
 
 def head_lines(report: BenchReport) -> list[str]:
@@ -84,14 +79,15 @@ def _section(report: BenchReport, head: PolicyHead) -> Section:
         policy=head.name,
         what=f"{head.inputs} → {head.outputs}{parameters}; {head.state}{sha}",
         tables=tuple(t for t in tables if t.rows),
-        reasons=tuple(_reasons(rows)),
+        reasons=tuple(reasons_of(rows)),
         same=tuple(same),
         advice=tuple(a.words for a in report.advice if a.policy == head.name),
-        notes=tuple(_notes(report.rates, rows)),
+        notes=tuple(remarks_of(report.rates, rows)),
     )
 
 
-def _us(ns: float | None) -> str:
+def us(ns: float | None) -> str:
+    """A duration in µs, with one decimal below 1 ms."""
     if ns is None:
         return NO_VALUE
     return f"{ns / 1000:,.1f}" if ns < 1_000_000 else f"{ns / 1000:,.0f}"
@@ -140,7 +136,7 @@ def _three(point: Point | None) -> list[str]:
         return [NO_VALUE] * 3
     if point.status != OK:
         return [point.status, "", ""]
-    return [_us(point.p("p50")), _us(point.p("p99")), _us(point.execution_max_ns)]
+    return [us(point.p("p50")), us(point.p("p99")), us(point.execution_max_ns)]
 
 
 def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
@@ -228,7 +224,7 @@ def _keep_warm(rates: Sequence[str], rows: Sequence[Row]) -> list[Table]:
                     notes.append((f"{row.backend} {point.keep_warm}", f"{point.status}: {point.reason}"))
         head = ("backend", "keep-warm", "p50 µs", "p99 µs", "× tight", "wake-up µs", "CPU", "power")
         title = f"Keep-warm at {rate_words(rate)}"
-        table = Table(title, head, tuple(body), left=(0, 1), notes=_by_words(notes), keys=2)
+        table = Table(title, head, tuple(body), left=(0, 1), notes=by_words(notes), keys=2)
         tables.append(_without_empty_columns(table))
     return tables
 
@@ -240,7 +236,7 @@ def _cure(point: Point, plain: Point | None, tight: Point | None) -> tuple[str, 
     if point.power_w is not None and plain is not None and plain.power_w is not None and point is not plain:
         power += f" ({point.power_w - plain.power_w:+.1f})"
     share = NO_VALUE if point.cpu_share is None else f"{point.cpu_share * 100:.1f} %"
-    return (_us(p50), _us(point.p("p99")), times, _us(point.wakeup_p50_ns), share, power)
+    return (us(p50), us(point.p("p99")), times, us(point.wakeup_p50_ns), share, power)
 
 
 def _device(rows: Sequence[Row]) -> Table:
@@ -267,78 +263,3 @@ def _device(rows: Sequence[Row]) -> Table:
             )
     head = ("backend", "rate", "keep-warm", "SM MHz by block", "°C", "W", "throttled")
     return Table("Device clocks by block", head, tuple(body), left=(0, 2, 6), keys=3)
-
-
-def _reasons(rows: Sequence[Row]) -> list[tuple[str, str, str]]:
-    found = [(r.backend, r.status, r.reason) for r in rows if r.status != OK]
-    for row in rows:
-        if row.status == OK:
-            found += [
-                (f"{row.backend} at {rate_words(p.rate)}", p.status, p.reason)
-                for p in row.points
-                if p.status != OK and p.keep_warm == "none"
-            ]
-    return found
-
-
-def _notes(rates: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[str, str], ...]:
-    """What a reader must know of the rows with figures, said once for all backends of which it is true."""
-    found = [(row.backend, note) for row in rows if row.status == OK for note in row.notes]
-    for row in rows:
-        if row.status != OK:
-            continue
-        found += [(row.backend, words) for words in _counted(row)]
-        for rate in [r for r in rates if r != TIGHT][1:]:  # the first rate's stand among the costs
-            point = row.point(rate)
-            if point is not None and point.status == OK and point.misses:
-                missed = f"{format_count(point.misses)} of {format_count(point.releases)} releases missed"
-                found.append((row.backend, f"at {rate_words(rate)} {missed}"))
-        blocks = [b for p in row.points if p.status == OK for b in p.blocks]
-        restless = sum(not b.settled for b in blocks)
-        if restless:
-            found.append((row.backend, f"the warm-up had not settled before {restless} of {len(blocks)} blocks"))
-    return _by_words(found)
-
-
-def _counted(row: Row) -> list[str]:
-    """What a backend counted since it was loaded (compiles, graph breaks, skipped CUDA graphs), with its latest reason."""
-    counted, reasons = row.facts.get("counted"), row.facts.get("counted_because")
-    if not isinstance(counted, Mapping):
-        return []
-    why = reasons if isinstance(reasons, Mapping) else {}
-    known = [(name, n, f" ({why[name]})" if name in why else "") for name, n in counted.items() if n]
-    return [f"{name} since it was loaded: {n}{because}" for name, n, because in known]
-
-
-def _by_words(notes: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """(whose, words) with one entry for equal words: five cures refused for one reason are one line."""
-    whose: dict[str, list[str]] = {}
-    for who, words in notes:
-        whose.setdefault(words, []).append(who)
-    return tuple((", ".join(dict.fromkeys(who)), words) for words, who in whose.items())
-
-
-def merged_table(merged: Merged) -> Table:
-    """One table over devices: p50 by rate, the whole key in front and the report that each row is from."""
-    key = ("policy", "backend", "device", "power mode", "clocks", "software", "report")
-    head = (*key, *(f"{rate_words(r)} p50 µs" for r in merged.rates), "")
-    body = []
-    for row in merged.rows:
-        notes = [] if row.status == OK else [f"{row.status}: {row.reason}"]
-        notes += [f"{rate_words(rate)} {status}: {reason}" for rate, (status, reason) in row.unfit.items()]
-        software = row.software or "unknown"
-        where = (row.device, row.power_mode or "unknown", row.clocks or "unknown", software, row.source)
-        body.append((row.policy, row.backend, *where, *_medians(row, merged.rates), "; ".join(notes)))
-    return Table("All devices", head, tuple(body), left=(*range(len(key)), len(head) - 1), keys=2)
-
-
-def medians_table(merged: Merged, letters: Mapping[str, str]) -> Table:
-    """The same for a screen: rows with figures alone, a letter in place of the key. `letters` by the report's file."""
-    head = ("policy", "backend", "on", *(rate_words(r) for r in merged.rates))
-    rows = [r for r in merged.rows if r.status == OK]
-    body = tuple((r.policy, r.backend, letters[r.source], *_medians(r, merged.rates)) for r in rows)
-    return Table("All devices: p50 execution, µs", head, body, left=(0, 1, 2), keys=3)
-
-
-def _medians(row: MergedRow, rates: Sequence[str]) -> list[str]:
-    return [row.unfit[rate][0] if rate in row.unfit else _us(row.p50_ns.get(rate)) for rate in rates]

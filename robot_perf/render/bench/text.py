@@ -9,7 +9,8 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from robot_perf.analyze.bench.merge import Merged, MergedRow
-from robot_perf.render.bench.tables import Section, Table, head_lines, medians_table, sections
+from robot_perf.render.bench.merged import medians_table
+from robot_perf.render.bench.tables import Section, Table, head_lines, sections
 from robot_perf.render.grid import columns_that_fit, grid
 from robot_perf.render.lines import clean, hanging, join, labelled, pad
 from robot_perf.run.bench_report import OK, BenchReport
