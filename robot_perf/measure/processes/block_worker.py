@@ -109,9 +109,10 @@ class BlockWorker:
         process = 0 if self._process is None else self._process.pid
         path = map_path(f"{policy.name[:40]}-{process}", None)
         request = {**conditions, "loop": to_json(loop), "policy": to_json(policy)}
-        stepmap = StepMap.create(path, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
-        stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
-        try:
+        stepmap = None
+        try:  # around the making too: Ctrl-C while it is made leaves no map in memory
+            stepmap = StepMap.create(path, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
+            stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
             ended = self._conduct(stepmap, loop, on_look)
             report = stepmap.report
             if "error" in report:
@@ -120,8 +121,10 @@ class BlockWorker:
             invalid = [f"the policy raised {report['failure']['error']}"] if "failure" in report else []
             return run_from_map(stepmap, state=ended, extra={"invalid": invalid})
         finally:
-            stepmap.close()
-            path.unlink(missing_ok=True)
+            if stepmap is not None:
+                stepmap.close()
+            for made in (path, path.with_name(f"{path.name}.new")):
+                made.unlink(missing_ok=True)
 
     def _conduct(self, stepmap: StepMap, loop: LoopSpec, on_look: Look | None) -> str | None:
         """Sends the block and watches it. How it ended when it did not end well, else None."""
