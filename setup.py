@@ -68,6 +68,7 @@ EXTRAS["test"] = [
     "hypothesis>=6.100",
     "psutil>=5.9",
     f"triton>=3.6; {DESKTOP}",  # the kernels' tests run through its interpreter; torch without CUDA does not bring it
+    f"onnxruntime-extensions>=0.12; {DESKTOP}",  # a real library of custom operators
     *EXTRAS["onnx"],
     *EXTRAS["torch"],
     *EXTRAS["report"],

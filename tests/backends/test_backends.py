@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from custom_operator import model_and_library
 
 from robot_perf import backends, policies
 from robot_perf.backends.shared.check import state_findings
@@ -133,6 +134,20 @@ def test_the_runtime_s_refusal_is_one_clean_line(tmp_path: Path) -> None:
         backends.load("onnxruntime", policies.describe(str(path)), {})
     message = str(caught.value)
     assert "detail:" in message and "onnxruntime_src" not in message and len(message.splitlines()) <= 4
+
+
+def test_custom_operators_come_from_their_library(tmp_path: Path) -> None:
+    """A real library of operators, as a robot's vendor ships one."""
+    path, library = model_and_library(tmp_path)
+    with pytest.raises(PolicyError, match="--ort-library"):
+        policies.describe(str(path), action="action")
+    runner = backends.load("onnxruntime", policies.describe(str(path), action="action", ort_library=library), {})
+    observation = open_observations(runner.spec).at(3)
+    assert np.array_equal(runner.step(observation)[0], np.maximum(observation[0], 0))
+    (tmp_path / "text.so").write_text("no library")
+    wrong = policies.describe(str(path), action="action", ort_library=str(tmp_path / "text.so"))
+    with pytest.raises(PolicyError, match="refuses to load it"):
+        backends.load("onnxruntime", wrong, {})
 
 
 def test_output_sizes_that_the_file_leaves_open_are_found(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from custom_operator import model_and_library
 
 from robot_perf.cli.__main__ import main
 from robot_perf.run.bench_report import load
@@ -251,6 +252,25 @@ def test_a_run_that_can_t_be_saved_ends_the_bench_with_one_message(tmp_path, cap
     printed = capsys.readouterr().err
     assert "a Run can't be saved as" in printed
     assert "defect" not in printed
+
+
+def test_custom_operators_are_benched_with_their_library(tmp_path):
+    path, library = model_and_library(tmp_path)
+    words = [
+        str(path),
+        "--action",
+        "action",
+        "--backends",
+        "onnxruntime",
+        "--device",
+        "cpu",
+        "--rates",
+        "200",
+        "--steps",
+        "20",
+    ]
+    assert run(*words, "-o", str(tmp_path / "without")) == 2
+    assert run(*words, "-o", str(tmp_path / "with"), "--ort-library", library) == 0
 
 
 def test_a_pipeline_is_asked_stage_by_stage(tmp_path):

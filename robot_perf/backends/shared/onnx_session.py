@@ -34,7 +34,7 @@ def session_settings(policy: PolicySpec, options: Mapping[str, Any]) -> Any:
         settings.add_session_config_entry(f"session.{pool}_op.allow_spinning", spin)
     if library := library_of(policy, options):
         try:
-            settings.register_custom_opslibrary_of(library)
+            settings.register_custom_ops_library(library)
         except runtime_errors() as error:
             raise refused(policy, error) from error
     return settings

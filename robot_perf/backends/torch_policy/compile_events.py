@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
-from typing import Any
 
 _RECOMPILES = "torch._dynamo.guards.__recompiles"
 _GRAPHS = "torch._inductor.cudagraph_utils.__cudagraphs"
@@ -71,8 +70,3 @@ def _listen(name: str) -> list[str]:
 
     logging.getLogger(name).addHandler(Keep())
     return heard
-
-
-def facts(events: CompileEvents) -> dict[str, Any]:
-    """Counts and reasons for the report."""
-    return {"compile_events": events(), "compile_reasons": dict(events.reasons())}

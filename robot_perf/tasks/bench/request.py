@@ -50,6 +50,7 @@ class BenchRequest:
     preset: str | None = None
     policy_options: dict[str, Any] = field(default_factory=dict)
     observations: Path | None = None
+    ort_library: Path | None = None
     cast: bool = False
     seed: int = 0
     output: Path | None = None

@@ -65,6 +65,7 @@ def prepare(request: BenchRequest) -> list[tuple[str, PolicySpec]]:
             seed=request.seed,
             options=request.policy_options,
             observations=str(request.observations) if request.observations else None,
+            ort_library=str(request.ort_library) if request.ort_library else None,
         )
         found.append((text, spec))
     names = [spec.name for _, spec in found]
