@@ -15,6 +15,7 @@ from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Row
 __all__ = ["bench_picture"]
 
 _COLOURS = ("#2a6f97", "#d1495b", "#2d8a4e", "#c98a00", "#7b2d8b", "#5a636e", "#00798c", "#8d5a2b")
+CONFIDENCE = 0.95
 _PERCENTILES = ((0.5, "p50"), (0.1, "p90"), (0.01, "p99"), (0.001, "p99.9"), (0.0001, "p99.99"))
 
 
@@ -50,6 +51,7 @@ def bench_picture(report: BenchReport, policy: str, kind: str = "png") -> bytes 
     _durations(bottom_axes, [v for r in rows for p in r.points if p.keep_warm == "none" and (v := p.p("p50"))])
     # above the curves, not on them: with six backends it would hide the slowest
     marks = [Line2D([], [], color=_colour(i), label=_label(row.backend)) for i, row in enumerate(rows)]
+    marks.append(Line2D([], [], color="0.4", linestyle=":", label="dotted: too few steps to tell"))
     top.legend(
         handles=marks, loc="outside upper center", ncols=min(len(marks), 2 * columns), fontsize="small", frameon=False
     )
@@ -74,8 +76,9 @@ def _curves(axes: Any, rows: Sequence[Row], rate: str) -> None:
     for i, row in enumerate(rows):
         point = row.point(rate)
         if point is not None and point.status == OK and point.curve:
-            tail, value = zip(*point.curve, strict=True)
-            axes.plot(tail, [v / 1000 for v in value], color=_colour(i), label=_label(row.backend), linewidth=1.4)
+            known, rest = _estimable(point.curve, point.n)
+            axes.plot(*_microseconds(known), color=_colour(i), label=_label(row.backend), linewidth=1.4)
+            axes.plot(*_microseconds(rest), color=_colour(i), label="_", linewidth=1, linestyle=":")
     axes.set(xscale="log", yscale="log", xlabel="percentile of the steps that ran", title=rate_words(rate))
     smallest = min((t for row in rows if (p := row.point(rate)) is not None for t, _ in p.curve), default=1.0)
     shown = [(tail, name) for tail, name in _PERCENTILES if tail >= smallest] or [_PERCENTILES[0]]
@@ -83,6 +86,20 @@ def _curves(axes: Any, rows: Sequence[Row], rate: str) -> None:
     axes.xaxis.set_minor_formatter("")
     axes.invert_xaxis()
     axes.grid(alpha=0.25)
+
+
+Curve = Sequence[tuple[float, int]]
+
+
+def _estimable(curve: Curve, n: int) -> tuple[Curve, Curve]:
+    """The part whose percentiles n steps can tell, as in the tables (95 %), and the rest, which begins where the first ends."""
+    least = 1 - ((1 - CONFIDENCE) / 2) ** (1 / n)  # of the tail 1 - p: p**n <= alpha / 2
+    count = sum(tail >= least for tail, _ in curve)
+    return curve[:count], curve[max(0, count - 1) :]
+
+
+def _microseconds(curve: Curve) -> tuple[list[float], list[float]]:
+    return [tail for tail, _ in curve], [value / 1000 for _, value in curve]
 
 
 def _durations(axes: Any, values_ns: Sequence[int]) -> None:

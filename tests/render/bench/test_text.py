@@ -11,7 +11,7 @@ import pytest
 from robot_perf.analyze.bench.merge import merge
 from robot_perf.render.bench.html import bench_html
 from robot_perf.render.bench.markdown import bench_markdown, merged_markdown
-from robot_perf.render.bench.picture import bench_picture
+from robot_perf.render.bench.picture import _estimable, bench_picture
 from robot_perf.render.bench.text import bench_text, merged_text
 from robot_perf.run.bench_report import (
     INVALID,
@@ -131,6 +131,16 @@ def test_pictures_are_drawn_or_none():
     assert picture is not None
     assert picture.startswith(b"\x89PNG")
     assert bench_picture(report(), "another") is None
+
+
+@pytest.mark.parametrize(("n", "told", "first_dotted"), [(100, 0.037, 0.03), (368, 0.01, 0.009), (10_000, 0.001, None)])
+def test_a_curve_is_dotted_where_the_tables_say_not_estimable(n, told, first_dotted):
+    """p99 needs 368 steps, p96.3 a hundred."""
+    curve = [(tail, 1000) for tail in (0.5, 0.1, 0.037, 0.03, 0.01, 0.009, 0.001)]
+    known, rest = _estimable(curve, n)
+    assert known[-1][0] == told
+    assert (rest[1][0] if len(rest) > 1 else None) == first_dotted
+    assert [*known, *rest[1:]] == curve
 
 
 TEXT = re.compile(r'<text style="font-size: ([\d.]+)px[^"]*"[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>([^<]*)</text>')
