@@ -41,5 +41,9 @@ def command(
         emit_json({"run": str(path), "steps": steps, "state": run.conditions["state"]})
     else:
         typer.echo(f"recovered  {steps:,} steps ({run.conditions['state']})")
-        typer.echo(f"saved      {path}      robot-perf report {path}")
+        taken = run.conditions.get("recovered_from")
+        if source.suffix == ".map" and taken not in (None, source.name):
+            typer.echo(f"from       {taken}, which has more of its steps than {source.name}")
+        typer.echo(f"saved      {path}")
+        typer.echo(f"next       robot-perf report {path}")
     raise typer.Exit(int(ExitCode.PASS))

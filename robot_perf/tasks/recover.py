@@ -6,7 +6,7 @@ from pathlib import Path
 
 from robot_perf.errors import UsageError
 from robot_perf.run.assemble import COMPLETE, run_from_map
-from robot_perf.run.maps import MapEntry, find_maps, maps_of
+from robot_perf.run.maps import MAP_FOLDER, MapEntry, copies_of, find_maps, maps_of
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
 from robot_perf.run.stepmap import StepMap, Word, is_alive
@@ -18,16 +18,21 @@ def orphans() -> list[MapEntry]:
 
 
 def recover(source: Path, output: Path | None, *, keep: bool = False, force: bool = False) -> tuple[Run, Path]:
-    """A saved Run of the map `source`, or of the fullest map that was to become the Run `source`.
+    """A saved Run of the map `source`, or of the map that was to become the Run `source`.
 
-    The map and its copy on disk are removed unless `keep`. The state of a recovered Run is never "complete" unless the map
-    itself says that the worker had finished.
+    Of a map and its copy the fuller one is taken, whichever was named: the copy on disk is older. Both are removed unless `keep`,
+    and nothing else: another measurement may have had a Run of the same name. The state of a recovered Run is never "complete"
+    unless the map itself says that the worker had finished.
     """
-    path = _fullest(source) if source.suffix == ".parquet" else source
-    if not path.is_file():
+    named = _of_run(source) if source.suffix == ".parquet" else source
+    if not named.is_file():
         raise UsageError(
-            f"{path} does not exist", do="robot-perf recover without argument lists the maps of this machine."
+            f"{named} {'is a folder' if named.is_dir() else 'does not exist'}",
+            do="robot-perf recover without argument lists the maps of this machine.",
         )
+    StepMap.open(named).close()  # says what is wrong with it
+    copies = [copy for copy in copies_of(named) if not copy.damage]
+    path = copies[0].path
     stepmap = StepMap.open(path)
     try:
         owners = ((Word.WORKER_PID, Word.WORKER_BORN), (Word.CONDUCTOR_PID, Word.CONDUCTOR_BORN))
@@ -43,21 +48,31 @@ def recover(source: Path, output: Path | None, *, keep: bool = False, force: boo
     finally:
         stepmap.close()
     name = str(run.conditions.get("run_file") or f"{path.stem}.parquet")
-    beside = source if source.suffix == ".parquet" else Path("runs") / name
-    target = output or beside
+    # a copy on disk lies where the Run was to lie
+    folder = next((c.path.parent for c in copies if c.path.parent != MAP_FOLDER), Path("runs"))
+    target = output or (source if source.suffix == ".parquet" else folder / name)
     save(run, target, force=force)
     if not keep:
-        path.unlink()
-        for copy in maps_of(beside) if run.conditions.get("run_file") else ():
-            if not copy.live:
-                copy.path.unlink(missing_ok=True)
+        for copy in copies:
+            copy.path.unlink(missing_ok=True)
     return run, target
 
 
-def _fullest(run: Path) -> Path:
+def _of_run(run: Path) -> Path:
+    """The map that was to become the Run: one whose processes are gone, where there is one. Raises UsageError where two measurements left one."""
     entries = [entry for entry in maps_of(run) if not entry.damage]
-    if entries:
-        return entries[0].path
+    candidates = [entry for entry in entries if not entry.live] or entries
+    if not all(entry.same_steps(candidates[0]) for entry in candidates):
+        found = ", ".join(
+            f"{e.path} (begun {e.begun or 'at an unknown time'}, {e.committed:,} rows)" for e in candidates
+        )
+        raise UsageError(
+            f"more than one measurement was to become {run.name}",
+            why=f"Their maps: {found}.",
+            do=f"Name the map: robot-perf recover MAP -o {run}",
+        )
+    if candidates:
+        return candidates[0].path
     if run.is_file():
         raise UsageError(
             f"{run} is a finished Run: there is nothing to recover", do=f"Read it: robot-perf report {run}"

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -8,40 +9,55 @@ from robot_perf.cli.__main__ import main
 from robot_perf.measure.recorder import Recorder
 from robot_perf.run.columns import STEP_COLUMNS
 from robot_perf.run.parquet import load
-from robot_perf.run.stepmap import Phase, StepMap, Word
+from robot_perf.run.stepmap import Phase, StepMap, Word, process_born
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, to_json
 from robot_perf.tasks.live import LiveView
 
 MS = 1_000_000
 
 
-@pytest.fixture
-def orphan(tmp_path, monkeypatch):
-    """A map whose processes are gone: 5 warm-up rows, then 20 of 50 releases, one late and one skipped."""
-    folder = tmp_path / "maps"
-    folder.mkdir()
-    monkeypatch.setattr("robot_perf.run.maps.find_maps.__defaults__", ((folder,),))
+def fill(path, *, steps=20, worker=0, run_file="", origin=1000):
+    """A map whose processes are gone: 5 warm-up rows, then `steps` of 50 releases, the tenth late and the eleventh skipped."""
     request = {
+        "run_file": run_file,
         "policy": to_json(PolicySpec("p", "builtin")),
         "loop": to_json(LoopSpec(period_ns=10 * MS, deadline_ns=10 * MS, steps=50)),
         "budget": to_json(Budget(10 * MS)),
         "backend": {"name": "python"},
     }
-    stepmap = StepMap.create(folder / "a.map", request, STEP_COLUMNS, 100)
+    stepmap = StepMap.create(path, request, STEP_COLUMNS, 100)
+    stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN] = worker, -7  # nobody is born before the boot
     recorder = Recorder(stepmap, lambda: (0, 0, 0, 0, 0, 0))
     for k in range(5):
         recorder.begin(k, k, k, k + 1)
         recorder.finish(k + 1, -1, k + 2)
     stepmap.number_warmup_rows(5)
-    stepmap[Word.WARMUP_ROWS], stepmap[Word.ORIGIN], stepmap[Word.PHASE] = 5, 1000, Phase.RUNNING
-    for k in [*range(10), *range(11, 20)]:
-        release = 1000 + k * 10 * MS
+    stepmap[Word.WARMUP_ROWS], stepmap[Word.ORIGIN], stepmap[Word.PHASE] = 5, origin, Phase.RUNNING
+    for k in [k for k in range(steps) if k != 10]:
+        release = origin + k * 10 * MS
         work = 12 * MS if k == 9 else MS
         recorder.begin(k, release, release + 100, release + 200)
         recorder.finish(release + 200, -1, release + work)
         recorder.own(5000)
     stepmap.close()
-    return folder / "a.map"
+    return path
+
+
+@pytest.fixture
+def maps(tmp_path, monkeypatch):
+    """Stands for the folder in memory; the working folder is another one."""
+    folder = tmp_path / "maps"
+    folder.mkdir()
+    monkeypatch.setattr("robot_perf.run.maps.find_maps.__defaults__", ((folder,),))
+    monkeypatch.setattr("robot_perf.run.maps.MAP_FOLDER", folder)
+    monkeypatch.setattr("robot_perf.tasks.recover.MAP_FOLDER", folder)
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+@pytest.fixture
+def orphan(maps):
+    return fill(maps / "a.map")
 
 
 def run(*arguments: str) -> int:
@@ -96,3 +112,56 @@ def test_foreign_files_are_one_message(command, tmp_path, capsys):
     text = capsys.readouterr().err
     assert "bad.map" in text
     assert "Traceback" not in text
+
+
+def test_the_older_copy_on_disk_costs_no_step(maps, tmp_path, capsys):
+    """Its name is what a shell completes: the steps that only the map in memory has must not go with it."""
+    (tmp_path / "out").mkdir()
+    full = fill(maps / "a.map", worker=4711, run_file="r.parquet")
+    copy = fill(tmp_path / "out" / "r.map", steps=5, worker=4711, run_file="r.parquet")
+    assert run("recover", str(copy)) == 0
+    assert "a.map, which has more of its steps than r.map" in capsys.readouterr().out
+    assert len(load(tmp_path / "out" / "r.parquet").measured["step"]) == 19, "beside the copy: there it was to lie"
+    assert not full.exists()
+    assert not copy.exists()
+
+
+def test_another_measurement_of_the_same_name_stays(maps, tmp_path, capsys):
+    """CI writes `-o run.parquet` again and again: what one recovery takes is its own map."""
+    first = fill(maps / "a.map", worker=4711, run_file="r.parquet")
+    second = fill(maps / "b.map", worker=4712, run_file="r.parquet", steps=30)
+    assert run("recover", "r.parquet") == 2
+    told = capsys.readouterr().err
+    assert "more than one measurement" in told
+    assert str(first) in told
+    assert str(second) in told
+    assert run("recover", str(first), "-o", "one.parquet") == 0
+    assert len(load(tmp_path / "one.parquet").measured["step"]) == 19
+    assert not first.exists()
+    assert second.exists()
+    assert run("recover", "r.parquet") == 0, "now it is the only one"
+    assert len(load(tmp_path / "r.parquet").measured["step"]) == 29
+
+
+def test_the_blocks_of_a_dead_node_are_two_maps(maps, capsys):
+    """One process filled both: that makes neither a copy of the other."""
+    first = fill(maps / "a.map", worker=4711)
+    second = fill(maps / "b.map", worker=4711, origin=1000 + 500 * MS, steps=5)
+    assert run("recover", "--json") == 0
+    assert {entry["map"] for entry in json.loads(capsys.readouterr().out)} == {str(first), str(second)}
+    assert run("recover", str(first), "-o", "one.parquet") == 0
+    assert second.exists()
+
+
+def test_watch_prefers_the_live_map_of_a_name(maps, capsys):
+    fill(maps / "dead.map", worker=4711, run_file="r.parquet", steps=40)
+    live = StepMap.open(fill(maps / "live.map", run_file="r.parquet", steps=5), writable=True)
+    live[Word.WORKER_PID], live[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
+    assert run("watch", "r.parquet", "--once") == 0
+    assert "live.map" in capsys.readouterr().out
+    live.close()
+
+
+def test_recover_of_a_folder_says_so(tmp_path, capsys):
+    assert run("recover", str(tmp_path)) == 2
+    assert "is a folder" in capsys.readouterr().err
