@@ -40,7 +40,6 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     """
     from robot_perf.backends.gpu import options as device_options
     from robot_perf.backends.gpu import torch_backend, torch_cuda
-    from robot_perf.backends.gpu.runner import QueuedRunner
     from robot_perf.backends.gpu.torch_graph import GraphSteps
 
     settled = device_options.read(
@@ -48,6 +47,8 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     )
     if not settled.cuda_graph:
         raise UsageError("backend cuda_graph without its graph is backend eager", do="Use --backend eager.")
-    loaded, body = torch_backend.open_body(policy, options, settled)
-    said = {**runtime.base_facts("cuda_graph"), **loaded.facts}
-    return QueuedRunner(loaded.policy, GraphSteps(body, torch_cuda.stream(settled), said))
+
+    def work_of(loaded: Any, body: Any) -> GraphSteps:
+        return GraphSteps(body, torch_cuda.stream(settled), {**runtime.base_facts("cuda_graph"), **loaded.facts})
+
+    return torch_backend.runner_over(policy, options, settled, work_of)

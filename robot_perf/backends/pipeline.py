@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -20,6 +21,15 @@ Load = Callable[
 
 def load(name: str, policy: PolicySpec, options: Mapping[str, Any], load_stage: Load) -> PipelineRunner:
     """Loads every stage by `load_stage`, on backend `name` or on the one the stage states. Errors name the stage."""
+    with contextlib.ExitStack() as loaded:
+        runner = _load(name, policy, options, load_stage, loaded)
+        loaded.pop_all()
+    return runner
+
+
+def _load(
+    name: str, policy: PolicySpec, options: Mapping[str, Any], load_stage: Load, loaded: contextlib.ExitStack
+) -> PipelineRunner:
     runners: list[Runner] = []
     stages: list[StageSpec] = []
     for stage in policy.stages:
@@ -28,9 +38,8 @@ def load(name: str, policy: PolicySpec, options: Mapping[str, Any], load_stage: 
             runner = load_stage(chosen, stage.policy, options)
         except RobotPerfError as error:
             error.what = f"{policy.name}: stage {stage.name}: {error.what}"
-            for loaded in runners:
-                loaded.close()
             raise
+        loaded.callback(runner.close)
         runners.append(runner)
         stages.append(dataclasses.replace(stage, policy=runner.spec))
     wiring.check(policy.name, policy.inputs, tuple(stages))

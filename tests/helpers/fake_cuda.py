@@ -7,10 +7,18 @@ stream has work left fails: on a device either could come first, and once in a t
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
-from types import SimpleNamespace
+from functools import partial
+from types import MethodType, SimpleNamespace
 from typing import Any
+
+import numpy as np
+import pytest
+
+from robot_perf.backends.gpu import buffers as device_buffers
+from robot_perf.backends.gpu import cudart
+from robot_perf.specs import PolicySpec, StatePair, TensorSpec
 
 Work = tuple[str, Callable[[], None]]
 
@@ -22,6 +30,7 @@ class Error(IntEnum):
     cudaErrorNotReady = 600
     cudaErrorStreamCaptureUnsupported = 900
     cudaErrorStreamCaptureInvalidated = 901
+    cudaErrorUnknown = 999
 
 
 class Copy(IntEnum):
@@ -33,6 +42,25 @@ class Copy(IntEnum):
 class CaptureMode(IntEnum):
     cudaStreamCaptureModeThreadLocal = 1
 
+
+# How many values come after the error, where that is not none.
+VALUES = {
+    "cudaGetDeviceCount": 1,
+    "cudaGetDeviceProperties": 1,
+    "cudaDriverGetVersion": 1,
+    "cudaGetErrorString": 1,
+    "cudaMemGetInfo": 2,
+    "cudaMalloc": 1,
+    "cudaHostAlloc": 1,
+    "cudaHostGetDevicePointer": 1,
+    "cudaStreamCreateWithPriority": 1,
+    "cudaEventCreateWithFlags": 1,
+    "cudaEventElapsedTime": 1,
+    "cudaStreamEndCapture": 1,
+    "cudaGraphGetNodes": 2,
+    "cudaGraphNodeGetType": 1,
+    "cudaGraphInstantiate": 1,
+}
 
 OK = Error.cudaSuccess
 NO_CAPTURE = Error.cudaErrorStreamCaptureUnsupported
@@ -52,8 +80,18 @@ class Stream:
         (self.queue if self.capture is None else self.capture).append((kind, work))
 
 
+class Event:
+    def __init__(self) -> None:
+        self.at_ms: float | None = None
+        self.stream: Stream | None = None
+
+
 class FakeCuda:
-    """Stands in for `cuda.bindings.runtime`. `log` names what was freed and destroyed, in order."""
+    """Stands in for `cuda.bindings.runtime`. `log` names what was freed and destroyed, in order; `left` what was not.
+
+    `calls` names every call that the backends made. Call number `fails_at` fails, with `for_good` every later one too: CUDA answers
+    so once a kernel has gone astray. What fails has no effect; a capture alone ends all the same.
+    """
 
     cudaError_t, cudaMemcpyKind, cudaStreamCaptureMode = Error, Copy, CaptureMode
     cudaStreamNonBlocking, cudaHostAllocPortable, cudaHostAllocMapped = 1, 1, 2
@@ -65,8 +103,44 @@ class FakeCuda:
         self.blocks: dict[int, Any] = {}
         self.default, self.streams = Stream(0), {}
         self.pending: list[tuple[int, int]] = []  # address and size of what the default stream has still to write
+        self.events: dict[int, Any] = {}
+        self.graphs: dict[int, Any] = {}
+        self.executables: dict[int, Any] = {}
         self.now_ms = 0.0
         self.log: list[str] = []
+        self.calls: list[str] = []
+        self.fails_at: int | None = None
+        self.for_good = False
+
+    def __getattribute__(self, name: str) -> Any:
+        found = object.__getattribute__(self, name)
+        # The bindings' functions are no methods: who keeps one keeps no runtime.
+        return partial(self._call, name, found) if name.startswith("cuda") and isinstance(found, MethodType) else found
+
+    def _call(self, name: str, call: Callable[..., Any], *given: Any) -> Any:
+        number = len(self.calls)
+        self.calls.append(name)
+        fails = self.fails_at is not None and (number >= self.fails_at if self.for_good else number == self.fails_at)
+        if name == "cudaGetErrorString" or not fails:
+            return call(*given)
+        if name == "cudaStreamEndCapture":
+            given[0].capture = None
+        return (Error.cudaErrorUnknown, *[None] * VALUES.get(name, 0))
+
+    def left(self) -> dict[str, int]:
+        """How many of each kind are open, kinds without any left out."""
+        kinds = {
+            "streams": self.streams,
+            "events": self.events,
+            "graphs": self.graphs,
+            "executable graphs": self.executables,
+            "allocations": self.blocks,
+        }
+        return {kind: len(found) for kind, found in kinds.items() if found}
+
+    def busy(self) -> str:
+        """How many streams there are, and whether one has work left."""
+        return f"{len(self.streams)} stream" + (" with work" if any(s.queue for s in self.streams.values()) else "")
 
     # --- queues
 
@@ -107,12 +181,18 @@ class FakeCuda:
         return OK, 13000
 
     def cudaMemGetInfo(self) -> Any:
-        return OK, self.room - sum(len(b) for b in self.blocks.values()), self.room
+        return OK, self._room(), self.room
+
+    def _room(self) -> int:
+        return self.room - sum(len(b) for b in self.blocks.values())
 
     def cudaGetErrorString(self, error: Error) -> Any:
         return OK, error.name.encode()
 
     def cudaDeviceSynchronize(self) -> Any:
+        return self._finish()
+
+    def _finish(self) -> Any:
         if self._spoils():
             return (NO_CAPTURE,)
         self._finish_default()
@@ -138,7 +218,7 @@ class FakeCuda:
     def cudaMalloc(self, size: int) -> Any:
         if self._spoils():
             return NO_CAPTURE, 0
-        if self.cudaMemGetInfo()[1] < size:
+        if self._room() < size:
             return Error.cudaErrorMemoryAllocation, 0
         return OK, self._block(size)
 
@@ -150,7 +230,7 @@ class FakeCuda:
 
     def _free(self, what: str, address: int) -> Any:
         if address:
-            self.cudaDeviceSynchronize()
+            self._finish()
             del self.blocks[address]
             self.log.append(what)
         return (OK,)
@@ -201,11 +281,15 @@ class FakeCuda:
 
     def cudaStreamDestroy(self, stream: Stream) -> Any:
         assert not stream.queue, "a stream was destroyed before its work was waited for"
+        assert stream.capture is None, "a stream was destroyed while it captured"
         del self.streams[stream.number]
         self.log.append("stream")
         return (OK,)
 
     def cudaStreamSynchronize(self, stream: Stream) -> Any:
+        return self._finish_stream(stream)
+
+    def _finish_stream(self, stream: Stream) -> Any:
         if stream.capture is not None:
             stream.spoilt = True
             return (NO_CAPTURE,)
@@ -219,9 +303,14 @@ class FakeCuda:
         return (OK,)
 
     def cudaEventCreateWithFlags(self, _flags: int) -> Any:
-        return OK, SimpleNamespace(at_ms=None, stream=None)
+        event = Event()
+        self.events[id(event)] = event
+        return OK, event
 
     def cudaEventRecordWithFlags(self, event: Any, stream: Stream, flags: int) -> Any:
+        return self._record(event, stream, flags)
+
+    def _record(self, event: Any, stream: Stream, flags: int) -> Any:
         external = flags == self.cudaEventRecordExternal
         if external != (stream.capture is not None):
             return (Error.cudaErrorInvalidValue,)
@@ -230,17 +319,18 @@ class FakeCuda:
         return (OK,)
 
     def cudaEventRecord(self, event: Any, stream: Stream) -> Any:
-        return self.cudaEventRecordWithFlags(event, stream, self.cudaEventRecordDefault)
+        return self._record(event, stream, self.cudaEventRecordDefault)
 
     def cudaEventSynchronize(self, event: Any) -> Any:
-        return self.cudaStreamSynchronize(event.stream)
+        return self._finish_stream(event.stream)
 
     def cudaEventElapsedTime(self, start: Any, end: Any) -> Any:
         if start.at_ms is None or end.at_ms is None:
             return Error.cudaErrorNotReady, 0.0
         return OK, end.at_ms - start.at_ms
 
-    def cudaEventDestroy(self, _event: Any) -> Any:
+    def cudaEventDestroy(self, event: Any) -> Any:
+        del self.events[id(event)]
         self.log.append("event")
         return (OK,)
 
@@ -254,6 +344,7 @@ class FakeCuda:
         captured, stream.capture = stream.capture, None
         if stream.spoilt:
             return Error.cudaErrorStreamCaptureInvalidated, None
+        self.graphs[id(captured)] = captured
         return OK, captured
 
     def cudaGraphGetNodes(self, graph: list[Work], count: int) -> Any:
@@ -263,7 +354,9 @@ class FakeCuda:
         return OK, SimpleNamespace(name=f"cudaGraphNodeType{node[0].capitalize()}")
 
     def cudaGraphInstantiate(self, graph: list[Work], _flags: int) -> Any:
-        return OK, tuple(graph)
+        executable = tuple(graph)
+        self.executables[id(executable)] = executable
+        return OK, executable
 
     def cudaGraphUpload(self, _executable: Any, _stream: Stream) -> Any:
         return (OK,)
@@ -273,9 +366,42 @@ class FakeCuda:
             stream.put(kind, work)
         return (OK,)
 
-    def cudaGraphExecDestroy(self, _executable: Any) -> Any:
+    def cudaGraphExecDestroy(self, executable: Any) -> Any:
+        del self.executables[id(executable)]
         self.log.append("graph")
         return (OK,)
 
-    def cudaGraphDestroy(self, _graph: Any) -> Any:
+    def cudaGraphDestroy(self, graph: Any) -> Any:
+        del self.graphs[id(graph)]
         return (OK,)
+
+
+def play(monkeypatch: pytest.MonkeyPatch, fake: FakeCuda) -> FakeCuda:
+    """The backends' CUDA is this one."""
+    monkeypatch.setattr(cudart, "runtime", lambda: fake)
+    monkeypatch.setattr(device_buffers, "runtime", lambda: fake)
+    monkeypatch.setattr(cudart, "unavailable", lambda: None)
+    return fake
+
+
+PAIR = (1, 2)
+# A policy whose answer is what it was shown plus how often it was called.
+COUNTING = PolicySpec(
+    "counting",
+    "builtin",
+    inputs=(TensorSpec("obs", "float32", PAIR), TensorSpec("n_in", "float32", PAIR)),
+    outputs=(TensorSpec("action", "float32", PAIR), TensorSpec("n_out", "float32", PAIR)),
+    action=0,
+    state=(StatePair(target=1, source=1),),
+    state_note="1 pair carried",
+)
+
+
+def counting(fake: FakeCuda, places: Mapping[str, int]) -> Callable[[], None]:
+    """The kernel of `COUNTING`, over addresses by name."""
+
+    def compute() -> None:
+        at = {n: np.frombuffer(fake.blocks[a], np.float32, count=2).reshape(PAIR) for n, a in places.items()}
+        at["action"][...], at["n_out"][...] = at["obs"] + at["n_in"], at["n_in"] + 1
+
+    return compute

@@ -10,6 +10,7 @@ import numpy as np
 
 from robot_perf.backends.gpu.cudart import Memory, Stream, check, runtime, tensor_bytes
 from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Array
 from robot_perf.policies.observations import initial_state
 from robot_perf.specs import PolicySpec, TensorSpec
@@ -38,21 +39,18 @@ class Buffers:
         self._downloads: list[Copy] = []
         self._own_outputs: list[tuple[int, int]] = []
         self._aside: list[Copy] = []
-        try:
-            self._allocate(policy, options.mapped)
-        except Exception:
-            self._memory.close()
-            raise
         inputs, outputs = policy.inputs, policy.outputs
-        self._carried: list[Copy] = [
-            (self.inputs[inputs[p.target].name], self.outputs[outputs[p.source].name], self._size(inputs[p.target]))
-            for p in policy.state
-        ]
-        self._initial = [
-            np.ascontiguousarray(a.astype(self._held(inputs[p.target]).dtype, copy=False))
-            for p, a in zip(policy.state, initial_state(policy), strict=True)
-        ]
-        self.restart()
+        with Undo(self._memory.close):
+            self._allocate(policy, options.mapped)
+            self._carried: list[Copy] = [
+                (self.inputs[inputs[p.target].name], self.outputs[outputs[p.source].name], self._size(inputs[p.target]))
+                for p in policy.state
+            ]
+            self._initial = [
+                np.ascontiguousarray(a.astype(self._held(inputs[p.target]).dtype, copy=False))
+                for p, a in zip(policy.state, initial_state(policy), strict=True)
+            ]
+            self.restart()
 
     def _held(self, tensor: TensorSpec) -> TensorSpec:
         return dataclasses.replace(tensor, dtype=self._dtypes.get(tensor.name, tensor.dtype))

@@ -6,6 +6,7 @@ tuple whose first member is the error.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import importlib
 import importlib.util
@@ -19,6 +20,7 @@ import numpy as np
 
 from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Array
 from robot_perf.errors import BackendUnavailableError, UsageError, install_line
 from robot_perf.specs import TensorSpec
@@ -127,18 +129,16 @@ class Stream:
 
     def __init__(self, options: DeviceOptions) -> None:
         cu = self._cu = runtime()
-        self.handle = check(
-            "cudaStreamCreateWithPriority",
-            cu.cudaStreamCreateWithPriority(cu.cudaStreamNonBlocking, options.priority),
-        )
-        self.address = int(self.handle)
-        self._event: Any = None
-        if options.sync == "block":
+        made = self._made = contextlib.ExitStack()
+        with Undo(made.close):
+            created = cu.cudaStreamCreateWithPriority(cu.cudaStreamNonBlocking, options.priority)
+            handle = self.handle = check("cudaStreamCreateWithPriority", created)
+            made.callback(lambda: check("cudaStreamDestroy", cu.cudaStreamDestroy(handle)))
             flags = cu.cudaEventBlockingSync | cu.cudaEventDisableTiming
-            self._event = check("cudaEventCreateWithFlags", cu.cudaEventCreateWithFlags(flags))
-        self.wait: Callable[[], None] = {"auto": self._driver, "block": self._asleep, "spin": self._polling}[
-            options.sync
-        ]
+            self._event = _event(cu, flags, made) if options.sync == "block" else None
+        self.address = int(handle)
+        waits = {"auto": self._driver, "block": self._asleep, "spin": self._polling}
+        self.wait: Callable[[], None] = waits[options.sync]
 
     def _driver(self) -> None:
         (error,) = self._cu.cudaStreamSynchronize(self.handle)
@@ -166,19 +166,16 @@ class Stream:
 
     def close(self) -> None:
         """Destroys it."""
-        if self._event is not None:
-            check("cudaEventDestroy", self._cu.cudaEventDestroy(self._event))
-        check("cudaStreamDestroy", self._cu.cudaStreamDestroy(self.handle))
+        self._made.close()
 
 
 class Marks:
     """Timed events in a row. `record(i)` in a stream, inside a capture too; `between(i, j)` once both have passed."""
 
     def __init__(self, count: int) -> None:
-        cu = self._cu = runtime()
-        self._events = [
-            check("cudaEventCreate", cu.cudaEventCreateWithFlags(cu.cudaEventDefault)) for _ in range(count)
-        ]
+        self._cu, self._made = runtime(), contextlib.ExitStack()
+        with Undo(self._made.close):
+            self._events = [_event(self._cu, self._cu.cudaEventDefault, self._made) for _ in range(count)]
 
     def record(self, i: int, stream: Stream, *, captured: bool = False) -> None:
         """Places event i. In a capture it becomes a node that is stamped anew at every replay."""
@@ -193,8 +190,7 @@ class Marks:
 
     def close(self) -> None:
         """Destroys them."""
-        for event in self._events:
-            check("cudaEventDestroy", self._cu.cudaEventDestroy(event))
+        self._made.close()
 
 
 class Memory:
@@ -202,8 +198,7 @@ class Memory:
 
     def __init__(self) -> None:
         self._cu = runtime()
-        self._host: list[int] = []
-        self._device: list[int] = []
+        self._made = contextlib.ExitStack()
         self.pinned_bytes = 0
 
     def pinned(self, tensor: TensorSpec) -> tuple[Array, int, int]:
@@ -212,7 +207,7 @@ class Memory:
         size = max(1, tensor_bytes(tensor))
         flags = cu.cudaHostAllocMapped | cu.cudaHostAllocPortable
         host = int(check("cudaHostAlloc", cu.cudaHostAlloc(size, flags)))
-        self._host.append(host)
+        self._made.callback(lambda: check("cudaFreeHost", cu.cudaFreeHost(host)))
         self.pinned_bytes += size
         device = int(check("cudaHostGetDevicePointer", cu.cudaHostGetDevicePointer(host, 0)))
         raw = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(host))
@@ -224,7 +219,7 @@ class Memory:
         """The address of `size` bytes on the device, zeroed on return."""
         cu = self._cu
         address = int(check("cudaMalloc", cu.cudaMalloc(max(1, size))))
-        self._device.append(address)
+        self._made.callback(lambda: check("cudaFree", cu.cudaFree(address)))
         check("cudaMemset", cu.cudaMemset(address, 0, max(1, size)))
         # A memset returns before it has happened, and our streams don't wait for the default one: it could wipe out a later copy.
         check("cudaDeviceSynchronize", cu.cudaDeviceSynchronize())
@@ -232,32 +227,25 @@ class Memory:
 
     def close(self) -> None:
         """Frees everything."""
-        for address in self._device:
-            check("cudaFree", self._cu.cudaFree(address))
-        for address in self._host:
-            check("cudaFreeHost", self._cu.cudaFreeHost(address))
-        self._device, self._host = [], []
+        self._made.close()
 
 
 class Graph:
     """An instantiated graph captured from what `work` queues on the stream."""
 
     def __init__(self, stream: Stream, work: Callable[[], None]) -> None:
-        cu = self._cu = runtime()
-        mode = cu.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
-        check("cudaStreamBeginCapture", cu.cudaStreamBeginCapture(stream.handle, mode))
-        try:
-            work()
-        except BaseException:
-            cu.cudaStreamEndCapture(stream.handle)  # its own error would only repeat the one on its way
-            raise
-        self._graph = check("cudaStreamEndCapture", cu.cudaStreamEndCapture(stream.handle))
-        self.nodes = graph_nodes(self._graph)
-        if not self.nodes:
-            raise CudaError("cudaStreamEndCapture: the captured graph is empty")
-        self._exec = check("cudaGraphInstantiate", cu.cudaGraphInstantiate(self._graph, 0))
-        check("cudaGraphUpload", cu.cudaGraphUpload(self._exec, stream.handle))
-        launch, executable, handle = cu.cudaGraphLaunch, self._exec, stream.handle
+        cu = runtime()
+        made = self._made = contextlib.ExitStack()
+        with Undo(made.close):
+            graph = self._captured(cu, stream, work)
+            made.callback(lambda: check("cudaGraphDestroy", cu.cudaGraphDestroy(graph)))
+            self.nodes = graph_nodes(graph)
+            if not self.nodes:
+                raise CudaError("cudaStreamEndCapture: the captured graph is empty")
+            executable = check("cudaGraphInstantiate", cu.cudaGraphInstantiate(graph, 0))
+            made.callback(lambda: check("cudaGraphExecDestroy", cu.cudaGraphExecDestroy(executable)))
+            check("cudaGraphUpload", cu.cudaGraphUpload(executable, stream.handle))
+        launch, handle = cu.cudaGraphLaunch, stream.handle
 
         def replay() -> None:
             (error,) = launch(executable, handle)
@@ -266,10 +254,28 @@ class Graph:
 
         self.launch = replay
 
+    @staticmethod
+    def _captured(cu: ModuleType, stream: Stream, work: Callable[[], None]) -> Any:
+        mode = cu.cudaStreamCaptureMode.cudaStreamCaptureModeThreadLocal
+        check("cudaStreamBeginCapture", cu.cudaStreamBeginCapture(stream.handle, mode))
+        try:
+            work()
+        except BaseException:
+            error, graph = cu.cudaStreamEndCapture(stream.handle)  # its own error would only repeat the one on its way
+            if int(error) == 0:  # what raised left the capture sound
+                cu.cudaGraphDestroy(graph)
+            raise
+        return check("cudaStreamEndCapture", cu.cudaStreamEndCapture(stream.handle))
+
     def close(self) -> None:
         """Destroys it."""
-        check("cudaGraphExecDestroy", self._cu.cudaGraphExecDestroy(self._exec))
-        check("cudaGraphDestroy", self._cu.cudaGraphDestroy(self._graph))
+        self._made.close()
+
+
+def _event(cu: ModuleType, flags: int, made: contextlib.ExitStack) -> Any:
+    event = check("cudaEventCreateWithFlags", cu.cudaEventCreateWithFlags(flags))
+    made.callback(lambda: check("cudaEventDestroy", cu.cudaEventDestroy(event)))
+    return event
 
 
 def graph_nodes(graph: Any) -> Mapping[str, int]:

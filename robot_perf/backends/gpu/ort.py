@@ -13,10 +13,10 @@ import numpy as np
 
 from robot_perf.backends.gpu import cudart, faults, ort_session
 from robot_perf.backends.gpu import options as device_options
-from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
-from robot_perf.backends.gpu.work import WITHOUT_GRAPH, StreamWork, release
+from robot_perf.backends.gpu.undo import Undo, let_go
+from robot_perf.backends.gpu.work import WITHOUT_GRAPH, StreamWork
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.shared.onnx_session import check_signature, known_sizes, runtime_errors, source_of
@@ -50,18 +50,35 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     device = cudart.open_device(settled)
     ort_session.preload()
     footprint = cudart.Footprint()
-    stream = cudart.Stream(settled)
+    work = StreamWork(policy.name, settled)
+    with Undo(work.close):
+        _fill(work, policy, options, settled, provider, allowed, device, footprint)
+        _warm_up(policy, work, settled)
+        return QueuedRunner(policy, work)
+
+
+def _fill(
+    work: StreamWork,
+    policy: PolicySpec,
+    options: Mapping[str, Any],
+    settled: DeviceOptions,
+    provider: str,
+    allowed: bool,
+    device: Mapping[str, Any],
+    footprint: cudart.Footprint,
+) -> None:
+    """Session, buffers and binding into `work`. No other name of them is left: the session must end while its stream exists."""
     # The TensorRT provider has precision flags; CUDA's follows the types in the model.
     source = ort_session.in_precision(policy, settled.precision) if provider == "cuda" else source_of(policy)
-    chosen = ort_session.provider_options(provider, settled, stream.address, options)
-    session = ort_session.open_session(policy, options, source, chosen, allowed)
+    chosen = ort_session.provider_options(provider, settled, work.stream.address, options)
+    session = work.held["session"] = ort_session.open_session(policy, options, source, chosen, allowed)
     check_signature(policy, session)
-    binding, buffers = _bound(policy, session, settled)
+    work.held["binding"] = _bound(work, policy, session, settled)
+    work.held["run"] = session.run_with_iobinding
     # TensorRT's provider has a graph of its own, and the nodes that it leaves to CUDA's are run as without one.
     own_graph = settled.cuda_graph and provider == "cuda"
-    enqueue = _queued(session, binding, waits=not own_graph)
-    counted = None if settled.cuda_graph else _queued(session, binding, waits=False)
-
+    enqueue = _queued(work.held, waits=not own_graph)
+    counted = None if settled.cuda_graph else _queued(work.held, waits=False)
     facts = {
         "backend": "onnxruntime",
         **_versions(session),
@@ -74,20 +91,12 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         "build_ns": None,
         **({"cpu_nodes": ort_session.cpu_nodes(policy, source, chosen)} if allowed else {}),
     }
-    owned = [binding, session]  # a binding must not outlive its session
-    del session  # the list and what calls it alone hold it: closing must end it while its stream exists
-    work = StreamWork(
-        policy.name, settled, stream, buffers, enqueue, lambda: facts | footprint.read(), lambda: release(owned), capturable=False,
-        counted=counted,
-    )  # fmt: skip
-    del enqueue, counted  # `work` alone holds what calls the session
-    _warm_up(policy, work, settled)
-    return QueuedRunner(policy, work)
+    work.start(enqueue, lambda: facts | footprint.read(), capturable=False, counted=counted)
 
 
-def _bound(policy: PolicySpec, session: Any, settled: DeviceOptions) -> tuple[Any, Buffers]:
+def _bound(work: StreamWork, policy: PolicySpec, session: Any, settled: DeviceOptions) -> Any:
     try:
-        buffers = Buffers(policy, settled)
+        buffers = work.allocate(policy)
     except cudart.CudaError as error:
         if faults.is_out_of_memory(error):
             raise faults.out_of_memory(policy.name, error) from error
@@ -99,10 +108,10 @@ def _bound(policy: PolicySpec, session: Any, settled: DeviceOptions) -> tuple[An
     for name, address in buffers.outputs.items():
         tensor = next(t for t in policy.outputs if t.name == name)
         binding.bind_output(name, "cuda", settled.index, np.dtype(tensor.dtype).type, tensor.shape, address)
-    return binding, buffers
+    return binding
 
 
-def _queued(session: Any, binding: Any, *, waits: bool) -> Callable[[], None]:
+def _queued(held: Mapping[str, Any], *, waits: bool) -> Callable[[], None]:
     """Queues a run, which ends in a wait of the runtime's own, before the answers are copied; only its graph does without.
 
     In that wait the runtime takes back the pinned buffers that a run borrowed (an LSTM's, say). Without it they pile up from step
@@ -116,10 +125,12 @@ def _queued(session: Any, binding: Any, *, waits: bool) -> Callable[[], None]:
     if not waits:
         options.add_run_config_entry("disable_synchronize_execution_providers", "1")
 
-    def queue(run: Any = session.run_with_iobinding) -> None:
+    def queue() -> None:
         try:
-            run(binding, options)
+            held["run"](held["binding"], options)
         except raised as error:
+            # The runtime's own frames hold the session, and somebody may keep the error: a node does, until its cleanup.
+            let_go(error)
             raise RuntimeError(f"onnxruntime: {first_line(error)}") from error
 
     return queue

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu import torch_cuda
 from robot_perf.backends.gpu.options import DeviceOptions
-from robot_perf.backends.gpu.runner import QueuedRunner
+from robot_perf.backends.gpu.runner import QueuedRunner, Work
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_queue import QueuedSteps
+from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.torch_policy import load as torch_load
 from robot_perf.backends.torch_policy import runtime
@@ -47,6 +49,26 @@ def open_body(
     return loaded, Body(loaded.policy, call, loaded.arguments, loaded.reset, loaded.module, settled)
 
 
+def runner_over(
+    policy: PolicySpec,
+    options: Mapping[str, Any],
+    settled: DeviceOptions,
+    work_of: Callable[[Loaded, Body], Work],
+    wrap: Callable[[Any], Any] | None = None,
+) -> Runner:
+    """The runner over what `work_of` makes of the loaded policy; a load that fails hands its memory back."""
+    made = contextlib.ExitStack()
+    made.callback(torch_cuda.hand_back)
+
+    def make() -> Runner:
+        loaded, body = open_body(policy, options, settled, wrap)
+        made.callback(body.close)
+        return QueuedRunner(loaded.policy, work_of(loaded, body))
+
+    with Undo(made.close):
+        return make()
+
+
 def load(
     policy: PolicySpec,
     options: Mapping[str, Any],
@@ -60,7 +82,9 @@ def load(
 ) -> Runner:
     """A runner that queues the policy's own operators in each step, or its compiled code."""
     settled = device_options.read(options, backend, own=own, precisions=device_options.TORCH)
-    loaded, body = open_body(policy, options, settled, wrap)
-    said = {**runtime.base_facts(backend), **loaded.facts, **(facts or {})}
-    work = QueuedSteps(body, torch_cuda.stream(settled), said, counters, before)
-    return QueuedRunner(loaded.policy, work)
+
+    def work_of(loaded: Loaded, body: Body) -> Work:
+        said = {**runtime.base_facts(backend), **loaded.facts, **(facts or {})}
+        return QueuedSteps(body, torch_cuda.stream(settled), said, counters, before)
+
+    return runner_over(policy, options, settled, work_of, wrap)

@@ -36,10 +36,10 @@ class Body:
     ) -> None:
         import torch
 
-        self.torch, self.policy, self.module, self.options = torch, policy, module, options
+        self.torch, self.policy, self.module, self.options, self._call = torch, policy, module, options, call
         self.device = torch.device(options.device)
         self.low = getattr(torch, LOW[options.precision]) if options.precision in LOW else None
-        self._call, self._reset = call, reset
+        self._reset: Any = reset
         self._assemble = None if all(a is None for a in arguments) else assembler(arguments)
         # Every step at the same places: what a policy keeps of its inputs would turn into the next step's values.
         self._fixed = options.cuda_graph or options.mapped
@@ -259,7 +259,7 @@ class Body:
     def close(self) -> None:
         """Drops every tensor and hands the memory back: torch's allocator would keep it from other processes."""
         self.flat, self.results, self._uploads, self._targets, self._carried, self._initial = [], [], [], [], [], []
-        self._static, self.module, self._call, self._aside = {}, None, _closed, []
+        self._static, self.module, self._aside, self._call, self._reset = {}, None, [], _closed, _closed
         self.torch.cuda.empty_cache()
 
     def facts(self) -> Mapping[str, Any]:

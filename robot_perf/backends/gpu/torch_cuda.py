@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import warnings
 from typing import Any
 
@@ -115,6 +117,13 @@ def move_export(program: Any, device: Any) -> Any:
             do="Use torch 2.6 or newer.",
         ) from error
     return move_to_device_pass(program, str(device))
+
+
+def hand_back() -> None:
+    """Memory of what nobody holds any more, cycles of objects too, back to the device: torch would keep it from other processes."""
+    if "torch" in sys.modules:  # else nothing of it is there
+        gc.collect()
+        sys.modules["torch"].cuda.empty_cache()
 
 
 def memory_facts(device: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from robot_perf.backends.gpu import cudart, faults, nvtx
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_cuda import memory_facts
 from robot_perf.backends.gpu.torch_queue import Waiter, between
+from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Array
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, RobotPerfError
 from robot_perf.policies.observations import random_array
@@ -43,14 +44,15 @@ class GraphSteps:
         self._put_back: Callable[[], None] = _nothing
         self.nodes: Mapping[str, int] | None = None
         begin = time.monotonic_ns()
-        self._warm_up()
-        self._kind = "whole" if body.options.marks else "step"
-        self._now = self._kind
-        self.launch: Callable[[], None] = self._prepared(self._kind)
-        self.nodes, self._nodes_reason = _nodes(self._graphs[self._kind])
-        self._verified = self._verify()
-        self._build_ns = time.monotonic_ns() - begin
-        self.reset()
+        with Undo(self.close):
+            self._warm_up()
+            self._kind = "whole" if body.options.marks else "step"
+            self._now = self._kind
+            self.launch: Callable[[], None] = self._prepared(self._kind)
+            self.nodes, self._nodes_reason = _nodes(self._graphs[self._kind])
+            self._verified = self._verify()
+            self._build_ns = time.monotonic_ns() - begin
+            self.reset()
 
     def _events(self) -> list[Any]:
         try:

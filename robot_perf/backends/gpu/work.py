@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,45 +11,62 @@ from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.cudart import CudaError, Graph, Marks, Stream
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.protocol import Array
+from robot_perf.specs import PolicySpec
 
 # What such a policy is measured with instead; `eager` takes no ONNX file.
 WITHOUT_GRAPH = "Measure it without the graph: --backend-option cuda_graph=false"
 
 
 class StreamWork:
-    """`gpu.runner.Work` over `enqueue`, which queues the policy alone on the stream.
+    """`gpu.runner.Work` over what a load puts into it: `held`, `allocate`, at last `start`. `close` ends what there is so far.
 
-    `capturable`: the whole step may become one graph of ours; ONNX Runtime replays its own instead. `counted`: queues a run that
-    may be captured to count its kernels, so one without a wait; None where nothing is counted. `enqueue` and `counted` raise
-    RuntimeError; `close` ends the runtime that they call.
+    `held` has the runtime's objects by name, the newest last, and they end in the other order. Nothing else may hold them, not even a
+    closure: the frames of an error that somebody keeps hold their functions. What outlives the stream ends in a crash, not in an error.
     """
 
-    def __init__(
+    def __init__(self, name: str, options: DeviceOptions) -> None:
+        self._name, self._options = name, options
+        self._graphs: dict[str, Graph] = {}
+        self.held: dict[str, Any] = {}
+        self._memory = contextlib.ExitStack()  # marks, buffers and stream, closed in this order
+        self.stream = Stream(options)
+        self._memory.callback(self.stream.close)
+        self.wait, self.busy = self.stream.wait, self.stream.busy
+        self.launch: Callable[[], None] = _closed
+        self._enqueue: Callable[[], None] = _closed
+        self._counted: Callable[[], None] | None = None
+
+    def allocate(self, policy: PolicySpec, dtypes: Mapping[str, str] | None = None) -> Buffers:
+        """The buffers; `dtypes` as they take it."""
+        buffers = self._buffers = Buffers(policy, self._options, dtypes)
+        self._memory.callback(buffers.close)
+        self.staged, self.answers = buffers.staged, buffers.answers
+        return buffers
+
+    def start(
         self,
-        name: str,
-        options: DeviceOptions,
-        stream: Stream,
-        buffers: Buffers,
         enqueue: Callable[[], None],
         facts: Callable[[], Mapping[str, Any]],
-        close: Callable[[], None],
         *,
         capturable: bool,
         counted: Callable[[], None] | None = None,
         warm_ups: int = 3,
     ) -> None:
-        self._name, self._options, self._stream, self._buffers = name, options, stream, buffers
-        self._enqueue: Callable[[], None] = nvtx.within(nvtx.POLICY, enqueue)
+        """Ready for steps, with the graph where one was asked for. `enqueue` queues the policy alone on the stream.
+
+        `capturable`: the whole step may become one graph of ours; ONNX Runtime replays its own instead. `counted`: queues a run
+        that may be captured to count its kernels, so one without a wait; None where nothing is counted. Both raise RuntimeError.
+        """
+        stream, buffers = self.stream, self._buffers
+        self._enqueue = nvtx.within(nvtx.POLICY, enqueue)
         self._upload = nvtx.within(nvtx.H2D, lambda: buffers.upload(stream))
         self._download = nvtx.within(nvtx.D2H, lambda: buffers.download(stream))
-        self._facts, self._close = facts, close
+        self._facts = facts
         self._capturable, self._counted, self._warm_ups = capturable, counted, warm_ups
-        self.staged, self.answers = buffers.staged, buffers.answers
-        self.wait, self.busy = stream.wait, stream.busy
         self._marks = Marks(4)
-        self._graphs: dict[str, Graph] = {}
-        self._timed = options.marks
-        self.launch: Callable[[], None] = self._plain()
+        self._memory.callback(self._marks.close)
+        self._timed = self._options.marks
+        self.launch = self._plain()
 
     def _plain(self) -> Callable[[], None]:
         kind = "whole" if self._options.marks else "step"
@@ -59,24 +77,23 @@ class StreamWork:
         if not (self._options.cuda_graph and self._capturable):
             return lambda: self._queue(kind, captured=False)
         if kind not in self._graphs:
-            self._graphs[kind] = self._capture(kind)
+            self._capture(kind)
         return nvtx.within(nvtx.POLICY, self._graphs[kind].launch)  # the copies are inside the graph
 
-    def _capture(self, kind: str) -> Graph:
+    def _capture(self, kind: str) -> None:
         for _ in range(self._warm_ups):
             # The first calls allocate and choose kernels, which a capture can't hold.
             self.run_policy()
         try:
-            graph = Graph(self._stream, lambda: self._queue(kind, captured=True))
+            self._graphs[kind] = Graph(self.stream, lambda: self._queue(kind, captured=True))
         except (CudaError, RuntimeError) as error:
             told = faults.not_captured(self._name, error)
             told.do = WITHOUT_GRAPH
             raise told from error
-        self._stream.wait()
-        return graph
+        self.stream.wait()
 
     def _queue(self, kind: str, *, captured: bool) -> None:
-        stream, buffers, marks = self._stream, self._buffers, self._marks
+        stream, buffers, marks = self.stream, self._buffers, self._marks
         phases, whole = kind == "phases", kind in ("phases", "whole")
         if kind == "policy":
             self._enqueue()
@@ -114,11 +131,11 @@ class StreamWork:
         return self._keep if self._buffers.carries else None
 
     def _keep(self) -> None:
-        self._buffers.keep(self._stream)
+        self._buffers.keep(self.stream)
 
     def put_back(self) -> None:
         """The kept state, complete."""
-        self._buffers.put_back(self._stream)
+        self._buffers.put_back(self.stream)
         self.wait()
 
     def run_policy(self) -> None:
@@ -128,17 +145,17 @@ class StreamWork:
 
     def poison(self) -> None:
         """The device's own output buffers."""
-        self._stream.wait()
+        self.stream.wait()
         self._buffers.poison()
 
     def reset(self) -> None:
         """Carried state at its start."""
-        self._stream.wait()
+        self.stream.wait()
         self._buffers.restart()
 
     def state(self) -> Mapping[str, Array]:
         """Carried values by input name."""
-        self._stream.wait()
+        self.stream.wait()
         return self._buffers.state()
 
     def counters(self) -> Mapping[str, int]:
@@ -155,7 +172,7 @@ class StreamWork:
             return {}
         try:
             try:
-                graph = Graph(self._stream, self._counted)
+                graph = Graph(self.stream, self._counted)
             finally:
                 # What a runtime lent to the captured run, a failed one too, comes back to it only at the end of one that is waited for.
                 self.run_policy()
@@ -182,22 +199,17 @@ class StreamWork:
 
     def close(self) -> None:
         """Graphs and the runtime's own first, while the stream they use still exists; then memory and stream."""
-        self._stream.wait()
-        for graph in self._graphs.values():
-            graph.close()
+        with self._memory, contextlib.ExitStack() as first:
+            first.callback(self._let_go)
+            for graph in self._graphs.values():
+                first.callback(graph.close)
+            first.callback(self.stream.wait)
+
+    def _let_go(self) -> None:
         self._graphs.clear()
-        # What is left holding the runtime would be collected later, after its stream: that ends in a crash, not in an error.
         self.launch, self._enqueue, self._counted = _closed, _closed, None
-        self._close()
-        self._marks.close()
-        self._buffers.close()
-        self._stream.close()
-
-
-def release(owned: list[Any]) -> None:
-    """Lets go of a runtime's objects, the first first: what depends on another comes before it."""
-    while owned:
-        del owned[0]
+        while self.held:
+            self.held.popitem()
 
 
 def _closed() -> None:

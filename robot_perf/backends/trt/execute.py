@@ -11,7 +11,8 @@ from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
-from robot_perf.backends.gpu.work import StreamWork, release
+from robot_perf.backends.gpu.undo import Undo
+from robot_perf.backends.gpu.work import StreamWork
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.trt import api as trt_api
 from robot_perf.backends.trt.api import Api
@@ -35,55 +36,50 @@ def load(edition: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner
     footprint = cudart.Footprint()
     engine = engine_for(api, policy, settled.precision, device, options)
     try:
-        return _runner(api, policy, settled, device, engine.plan, dict(engine.facts), footprint)
+        work = StreamWork(policy.name, settled)
+        with Undo(work.close):
+            policy = _fill(work, api, policy, settled, engine.plan, {**device, **engine.facts}, footprint)
+            return QueuedRunner(policy, work)
     except (cudart.CudaError, MemoryError) as error:
         if faults.is_out_of_memory(error):
             raise faults.out_of_memory(policy.name, error) from error
         raise
 
 
-def _runner(
+def _fill(
+    work: StreamWork,
     api: Api,
     policy: PolicySpec,
     options: DeviceOptions,
-    device: Mapping[str, Any],
     plan: bytes,
-    facts: dict[str, Any],
+    facts: Mapping[str, Any],
     footprint: cudart.Footprint,
-) -> Runner:
-    said = api.heard
-    runtime = api.module.Runtime(api.logger)
-    engine = runtime.deserialize_cuda_engine(plan)
+) -> PolicySpec:
+    """Runtime, engine, context and buffers into `work`; the policy as the engine has it.
+
+    A context must not outlive its engine, nor an engine its runtime.
+    """
+    said, held = api.heard, work.held
+    runtime = held["runtime"] = api.module.Runtime(api.logger)
+    engine = held["engine"] = runtime.deserialize_cuda_engine(plan)
     if engine is None:
         raise _refused(api, policy, "does not take its engine", said)
-    context = engine.create_execution_context()
+    context = held["context"] = engine.create_execution_context()
     if context is None:
         raise _refused(api, policy, "can't make an execution context", said)
-    held = tensors(api, engine, policy)
+    held_as = tensors(api, engine, policy)
     policy = _sized(context, policy)
-    stream = cudart.Stream(options)
-    buffers = Buffers(policy, options, held)
-    _bind(api, context, policy, buffers)
+    _bind(api, context, policy, work.allocate(policy, held_as))
+    held["run"] = context.execute_async_v3
 
-    def enqueue(run: Any = context.execute_async_v3, address: int = stream.address) -> None:
-        if not run(address):
+    def enqueue(address: int = work.stream.address) -> None:
+        if not held["run"](address):
             raise RuntimeError(f"{api.name} could not queue the step: {api.last_words(said)}")
 
-    # A context must not outlive its engine, nor an engine its runtime.
-    owned: list[Any] = [context, engine, runtime]
-    found = {
-        "backend": api.edition,
-        "version": api.version,
-        **device,
-        **facts,
-        "held_as": dict(held),
-    }
+    found = {"backend": api.edition, "version": api.version, **facts, "held_as": dict(held_as)}
     found.setdefault("build_ns", None)
-    work = StreamWork(
-        policy.name, options, stream, buffers, enqueue, lambda: found | footprint.read(), lambda: release(owned),
-        capturable=options.cuda_graph, counted=enqueue,
-    )  # fmt: skip
-    return QueuedRunner(policy, work)
+    work.start(enqueue, lambda: found | footprint.read(), capturable=options.cuda_graph, counted=enqueue)
+    return policy
 
 
 def tensors(api: Api, engine: Any, policy: PolicySpec) -> dict[str, str]:
