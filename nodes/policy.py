@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import sys
 import time
@@ -178,13 +179,19 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
             self.activity.stop(why)
 
     def _release(self) -> None:
-        for destroy, entity in reversed(self._entities):
-            destroy(entity)
-        self._entities = []
-        if self.activity is not None:
+        try:
+            self._let_go()  # all of it, whatever part of it raises: a policy that stayed would stay for good
+        finally:
+            gc.collect()
+
+    def _let_go(self) -> None:
+        with contextlib.ExitStack() as last_first:
             activity, self.activity = self.activity, None
-            activity.release()
-        gc.collect()
+            if activity is not None:
+                last_first.callback(activity.release)
+            for destroy, entity in self._entities:
+                last_first.callback(destroy, entity)
+            self._entities = []
 
     def _stop_and_release(self, why: str) -> None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
+from typing import ClassVar
 
 import numpy as np
 
@@ -57,3 +59,26 @@ class Aborting(Policy):
 
 def aborts_as_it_closes():
     return Aborting("fine")
+
+
+class Counted(Policy):
+    """Notes the threads in which they were made and closed; `fault` is what goes wrong."""
+
+    fault = ""
+    made: ClassVar[list[int]] = []
+    closed: ClassVar[list[int]] = []
+
+    def __init__(self) -> None:
+        super().__init__("fine")
+        Counted.made.append(threading.get_ident())
+
+    def step(self, inputs):
+        if "warm-up" in self.fault and self.calls == 5:
+            raise ValueError("motor table has no entry 7")
+        (action,) = super().step(inputs)
+        return (action[:, :1] if "size" in self.fault else action,)
+
+    def close(self):
+        Counted.closed.append(threading.get_ident())
+        if "close" in self.fault:
+            raise OSError("the bus is gone")

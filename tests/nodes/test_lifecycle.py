@@ -78,6 +78,78 @@ def test_two_hundred_cycles(start, tmp_path):
     check_growth(cycles(tmp_path, 200, 600))
 
 
+_FAILED = """
+import json, os, sys, threading
+import rclpy
+from odd_policies import Counted
+from robot_perf.nodes import policy
+from robot_perf.nodes.policy_node import PolicyNode
+place, faults = sys.argv[1], json.loads(sys.argv[2])
+rclpy.init(args=["--ros-args", "-p", "policy:=odd_policies:Counted", "-p", "rate:=500", "-p", "steps:=500", "-p", "warmup_max:=30", "-p", "mapping:=mapping.yaml",
+                 "-p", "place:=" + place])
+node = PolicyNode()
+lines = []
+node.get_logger = lambda: type("L", (), {"error": lambda s, t: lines.append(t), "info": lambda s, t: None, "warning": lambda s, t: None})()
+def refuse(*_):
+    raise RuntimeError("DDS has no room")
+seen, sound = [], (policy.Teller.open, node.destroy_timer)
+for fault in faults:
+    made, closed, Counted.fault = len(Counted.made), len(Counted.closed), fault
+    lines.clear()
+    with open("mapping.yaml", "w") as file:
+        name = "nowhere" if fault == "mapping" else "obs"
+        file.write("observations: [{topic: /a, type: std_msgs/Float64MultiArray, fields: [{field: data, input: %s, at: 0, size: 4}]}]" % name)
+    policy.Teller.open = refuse if "endpoint" in fault else sound[0]
+    node.destroy_timer = (lambda entity: (sound[1](entity), refuse())) if "destroy" in fault else sound[1]
+    outcome = node.trigger_configure().name
+    if outcome == "SUCCESS":
+        node.trigger_cleanup()
+    main = threading.main_thread().ident
+    seen.append({"outcome": outcome, "lines": list(lines), "made in main": [t == main for t in Counted.made[made:]],
+                 "closed there": Counted.closed[closed:] == Counted.made[made:], "threads": threading.active_count(),
+                 "files": len(os.listdir("/proc/self/fd"))})
+node.end("done")
+node.destroy_node()
+rclpy.try_shutdown()
+print(json.dumps(seen))
+"""
+_FAULTS = {
+    "warm-up": ("ERROR", "motor table has no entry 7"),
+    "warm-up, close": ("ERROR", "the bus is gone"),
+    "size": ("FAILURE", "the first call answered"),
+    "mapping": ("FAILURE", "nowhere"),
+    "endpoint": ("ERROR", "DDS has no room"),
+    "endpoint, destroy": ("ERROR", "DDS has no room"),
+    "": ("SUCCESS", ""),
+}
+
+
+@pytest.mark.parametrize("place", ["thread", "polled"])
+def test_a_failed_configure_closes_what_it_loaded(start, tmp_path, place):
+    """Whatever failed, in the thread that owns it; and the next one can succeed."""
+    faults = [*_FAULTS] * 2
+    done = subprocess.run(
+        [sys.executable, "-c", _FAILED, place, json.dumps(faults)],
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    seen = json.loads(done.stdout.strip().splitlines()[-1])
+    assert len(seen) == len(faults)
+    for fault, row in zip(faults, seen, strict=True):
+        outcome, told = _FAULTS[fault]
+        assert row["outcome"] == outcome, (fault, row)
+        assert any(told in line for line in row["lines"]) or not told, (fault, row)
+        assert row["made in main"] == [place == "polled"], (fault, row)
+        assert row["closed there"], (fault, row)
+    assert [row["threads"] for row in seen] == [seen[0]["threads"]] * len(faults), seen
+    assert seen[-1]["files"] <= seen[len(_FAULTS) - 1]["files"], seen
+
+
 _PARAMETERS = """
 import json, sys, rclpy
 from robot_perf.nodes.policy_node import PolicyNode

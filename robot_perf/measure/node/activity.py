@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,13 +173,22 @@ class Activity:
                 self.block = None
 
     def release(self) -> None:
-        """Frees the policy in its own thread and ends that thread. Unused maps go back to the keeper."""
-        for stepmap in (self._first, self.block.stepmap if self.block is not None else None):
-            if stepmap is not None:
-                stepmap.close()
-        self._first = self.block = None
-        if self.body is not None and self.place.join(0.1):
-            self.place.call(self.body.close)
-        self.place.close()
-        self.link.tell(cmd="drop")
-        self.body = self.feed = self.edge = None
+        """Frees the policy in its own thread and ends that thread. Unused maps go back to the keeper.
+
+        All of it, whatever part of it raises: nobody comes back for the rest.
+        """
+        maps = self._first, self.block.stepmap if self.block is not None else None
+        body, self.body, self.block = self.body, None, None
+        self._first = self.feed = self.edge = None
+        with contextlib.ExitStack() as last_first:
+            last_first.callback(self.link.tell, cmd="drop")
+            last_first.callback(self.place.close)
+            if body is not None:
+                last_first.callback(self._free, body)
+            for stepmap in maps:
+                if stepmap is not None:
+                    last_first.callback(stepmap.close)
+
+    def _free(self, body: NodeBody) -> None:
+        if self.place.join(0.1):
+            self.place.call(body.close)

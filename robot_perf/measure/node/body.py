@@ -6,6 +6,7 @@ What differs from the command line's worker is where observations come from and 
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import threading
@@ -104,10 +105,13 @@ class NodeBody:
     def attach(self, path: Path) -> StepMap:
         """A map that the keeper made, with what is known of this process written into it. Callable from any thread."""
         stepmap = StepMap.open(path, writable=True)
-        stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
-        stepmap.write_report(self.report)
-        _prefault(stepmap)
-        stepmap[Word.PHASE] = Phase.LOADED
+        with contextlib.ExitStack() as opened:
+            opened.callback(stepmap.close)
+            stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
+            stepmap.write_report(self.report)
+            _prefault(stepmap)
+            stepmap[Word.PHASE] = Phase.LOADED
+            opened.pop_all()
         return stepmap
 
     def warm_up(self, stepmap: StepMap) -> None:
@@ -238,12 +242,15 @@ class NodeBody:
 
     def close(self) -> None:
         """Frees the policy and what it holds on a device. In the loop thread."""
-        if self.runner is not None:
-            self.runner.close()
-            self.runner = None
-        if self._stamping:
-            self.collections.__exit__(None, None, None)
-            self._stamping = False
+        runner, self.runner = self.runner, None
+        self.failure = None  # its frames hold what the policy worked with
+        try:
+            if runner is not None:
+                runner.close()
+        finally:
+            if self._stamping:
+                self.collections.__exit__(None, None, None)
+                self._stamping = False
 
 
 class _Sink:

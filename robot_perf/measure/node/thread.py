@@ -65,9 +65,12 @@ class OwnThread:
         while not self._idle.wait(1.0):
             if waiting is not None:
                 waiting()
-        if outcome[1] is not None:
-            raise outcome[1]
-        return outcome[0]
+        try:
+            if outcome[1] is not None:
+                raise outcome[1]
+            return outcome[0]
+        finally:
+            outcome.clear()  # an error leads to this frame: together they would keep what the job's frames hold
 
     def start(self, job: Callable[[], None]) -> None:
         """As `Place.start`."""
