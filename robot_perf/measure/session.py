@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared.check import state_findings
@@ -23,7 +24,7 @@ from robot_perf.measure.window.warmup import MINIMUM, settled, steady_from, warm
 from robot_perf.policies.observations import Observations
 from robot_perf.run.stepmap import Phase, StepMap, Word
 
-_phases: dict[tuple[int, int], dict[str, Any] | None] = {}
+_phases: WeakKeyDictionary[Runner, dict[int, dict[str, Any] | None]] = WeakKeyDictionary()  # by period
 _CHEAP_NS = 50_000_000  # a policy slower than this is not run twenty more times to look at its state
 
 
@@ -159,11 +160,11 @@ class Session:
 
     def _phases(self) -> None:
         """Once for each rate of a loaded runner: blocks of one rate need no second pass."""
-        key = id(self.runner), self.loop.period_ns
-        if key not in _phases and not self.stop[0]:
-            _phases[key] = phase_pass(self.loop, self.runner, self.observations, self.clock, self.stop)
-        if _phases.get(key) is not None:
-            self.report["phases"] = _phases[key]
+        known, period = _phases.setdefault(self.runner, {}), self.loop.period_ns
+        if period not in known and not self.stop[0]:
+            known[period] = phase_pass(self.loop, self.runner, self.observations, self.clock, self.stop)
+        if known.get(period) is not None:
+            self.report["phases"] = known[period]
 
     def _judge_truth(self, events: dict[str, int]) -> None:
         invalid = self.report["invalid"]

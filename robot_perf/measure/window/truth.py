@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 from robot_perf.backends.gpu.options import TOLERANCE, tolerance
 from robot_perf.backends.protocol import Runner
@@ -21,7 +22,8 @@ class Truth:
 
 
 # A reference of a large policy takes seconds to read and to answer: it is asked once of each loaded runner, not in every block.
-_asked: dict[tuple[int, str], Truth] = {}
+# By the runner itself, not its id: a node loads one after the other, and the next one may lie where the last one lay.
+_asked: WeakKeyDictionary[Runner, dict[str, Truth]] = WeakKeyDictionary()
 
 
 def truth(order: WorkOrder, runner: Runner, observations: Observations) -> Truth:
@@ -35,10 +37,10 @@ def truth(order: WorkOrder, runner: Runner, observations: Observations) -> Truth
             found.checked = {str(i): len(values) for i, values in expected.items()}
             found.invalid += [reason] if reason else []
     if order.reference is not None:
-        key = id(runner), order.reference
-        if key not in _asked:
-            _asked[key] = _against(order.reference, order, runner)
-        reference = _asked[key]
+        known = _asked.setdefault(runner, {})
+        if order.reference not in known:
+            known[order.reference] = _against(order.reference, order, runner)
+        reference = known[order.reference]
         found.invalid += reference.invalid
         found.checked |= reference.checked
         found.relative = reference.relative

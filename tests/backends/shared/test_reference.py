@@ -52,6 +52,31 @@ def test_a_backend_that_loses_its_state_is_invalid(tmp_path: Path) -> None:
     assert found.invalid and "float32 CPU reference" in found.invalid[0] and "first at step 1" in found.invalid[0]
 
 
+def test_the_next_runner_is_compared_though_it_lies_where_the_last_one_lay(tmp_path: Path) -> None:
+    """A node that is configured again loads another; CPython gives it the dead one's address, and so its id."""
+    spec = policies.describe("lstm", preset="tiny")
+    order = replace(_order(spec), reference=make_reference(spec, tmp_path).path)
+
+    class Wrong:
+        def __init__(self, offset: float) -> None:
+            self.inner, self.offset, self.spec = backends.load("python", spec, {}), offset, spec
+
+        def reset(self) -> None:
+            self.inner.reset()
+
+        def step(self, observation: Any) -> Any:
+            return tuple(a + np.float32(self.offset) for a in self.inner.step(observation))
+
+    seen = set()
+    for offset in (0.0, 1.0) * 20:
+        runner = Wrong(offset)
+        seen.add(id(runner))
+        found = truth(order, runner, open_observations(spec))  # type: ignore[arg-type]
+        assert bool(found.invalid) == bool(offset)
+        del runner
+    assert len(seen) < 40, "no id came again: this test shows nothing"
+
+
 def test_half_precision_gets_its_own_tolerance(tmp_path: Path) -> None:
     spec = policies.describe("mlp", preset="tiny")
     made = make_reference(spec, tmp_path)
