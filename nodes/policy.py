@@ -50,6 +50,7 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         self.interrupted: str | None = None  # by which signal
         self.statuses: list[str] = []
         self._entities: list[tuple[Callable[[Any], Any], Any]] = []
+        self._owed = False  # a release that was asked for inside the polled loop
         self.teller = Teller(self)
 
     # Transitions. rclpy swallows an exception in one: each is wrapped, logged and turned into a result here.
@@ -80,6 +81,10 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
 
     def _guarded(self, name: str, work: Callable[[], Any], undo: Callable[[], None] | None = None) -> Any:
         result = TransitionCallbackReturn
+        if name in ("configure", "activate", "cleanup") and self._in_loop():
+            # Asked within the same look at the executor that served the deactivation, before the loop could see it.
+            self.get_logger().error(f"{name} failed: the loop is still ending. Ask again in a moment.")
+            return result.FAILURE
         try:
             outcome = work()
             return result.SUCCESS if outcome is None else outcome
@@ -178,7 +183,21 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         if self.activity is not None:
             self.activity.stop(why)
 
+    def _in_loop(self) -> bool:
+        return self.activity is not None and self.activity.in_loop
+
+    def settle(self) -> None:
+        """After a polled loop: its last block is finished, and what a transition could not free inside it is freed."""
+        if self.activity is not None:
+            self.activity.after_loop()
+        if self._owed:
+            self._owed = False
+            self._release()
+
     def _release(self) -> None:
+        if self._in_loop():
+            self._owed = True
+            return
         try:
             self._let_go()  # all of it, whatever part of it raises: a policy that stayed would stay for good
         finally:

@@ -75,7 +75,7 @@ def _serve(node: PolicyNode, executor: Any, kind: str) -> None:
             if node.interrupted:
                 raise KeyboardInterrupt
             if ros.rclpy.ok():
-                activity.after_loop()
+                node.settle()
         else:
             executor.spin_once(timeout_sec=0.1)
 

@@ -78,6 +78,76 @@ def test_two_hundred_cycles(start, tmp_path):
     check_growth(cycles(tmp_path, 200, 600))
 
 
+_IN_THE_POLL = """
+import json, sys
+import rclpy
+from odd_policies import Counted
+from robot_perf.nodes import policy_node
+from robot_perf.nodes.policy_node import PolicyNode
+asked = json.loads(sys.argv[1])
+rclpy.init(args=["--ros-args", "-p", "policy:=odd_policies:Counted", "-p", "rate:=200", "-p", "observations:=random", "-p", "steps:=500", "-p", "warmup_max:=30",
+                 "-p", "place:=polled"])
+calls, seen = [0], []
+poll = PolicyNode._poll
+def polled(self):
+    poll(self)
+    calls[0] += 1
+    if calls[0] == 20:
+        seen.extend([name, getattr(self, "trigger_" + name)().name] for name in asked)
+PolicyNode._poll = polled
+node = PolicyNode()
+executor = rclpy.executors.SingleThreadedExecutor()
+executor.add_node(node)
+assert node.trigger_configure().name == node.trigger_activate().name == "SUCCESS"
+def after():
+    if calls[0] < 20:
+        return
+    closed = len(Counted.closed)
+    if "shutdown" not in asked:
+        again = [node.trigger_cleanup().name, node.trigger_configure().name, node.trigger_cleanup().name]
+    else:
+        again = []
+    print(json.dumps({"seen": seen, "closed": closed, "again": again, "calls": calls[0]}))
+    raise KeyboardInterrupt
+policy_node.ros.steady_timer(node, 0.5, after)
+try:
+    policy_node._serve(node, executor, "single")
+except KeyboardInterrupt:
+    pass
+node.end("done")
+assert Counted.closed == Counted.made
+node.destroy_node()
+rclpy.try_shutdown()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "answers", "closed", "again"),
+    [
+        (["deactivate"], ["SUCCESS"], 0, ["SUCCESS"] * 3),
+        (["deactivate", "cleanup"], ["SUCCESS", "FAILURE"], 0, ["SUCCESS"] * 3),
+        (["deactivate", "activate"], ["SUCCESS", "FAILURE"], 0, ["SUCCESS"] * 3),
+        (["shutdown"], ["SUCCESS"], 1, []),
+    ],
+)
+def test_transitions_that_one_look_of_the_polled_loop_serves(start, tmp_path, asked, answers, closed, again):
+    """The loop ends only once that look is over: until then nothing of it may be freed or begun."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_THE_POLL, json.dumps(asked)],
+        check=False,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout.strip().splitlines()[-1])
+    assert told["seen"] == [list(pair) for pair in zip(asked, answers, strict=True)], done.stderr[-2000:]
+    assert (told["closed"], told["again"]) == (closed, again), done.stderr[-2000:]
+    assert ("the loop is still ending" in done.stderr) == ("FAILURE" in answers)
+
+
 _FAILED = """
 import json, os, sys, threading
 import rclpy

@@ -104,7 +104,7 @@ class Activity:
         self.ending = self.ending or why
         body = self.loaded
         body.stop[0] = True
-        if isinstance(self.place, OnlyThread) and self.place.busy:
+        if self.in_loop:
             return
         limit = 5.0 + 2 * body.loop.period_ns / 1e9
         if not self.place.join(limit):
@@ -114,6 +114,11 @@ class Activity:
                 do="Restart the node; the keeper saves what there is.",
             )
         self.after_loop()
+
+    @property
+    def in_loop(self) -> bool:
+        """Whether the caller was called by the polled loop: that can't end before the caller has returned."""
+        return isinstance(self.place, OnlyThread) and self.place.busy
 
     def after_loop(self) -> None:
         """The loop has ended: its last block gets its report, maps without a step go back to the keeper."""
