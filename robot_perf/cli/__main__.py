@@ -1,113 +1,86 @@
-"""`robot-perf`: loads one command, turns our errors into one message and an exit code."""
+"""`robot-perf`: runs one command, turns our errors into one message and an exit code.
+
+Imports nothing that takes time before `main` has begun: Ctrl-C meets a handler from there on, not a traceback.
+"""
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
-import traceback
-from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-import typer
-from typer.core import TyperGroup
-
-from robot_perf import __version__
-from robot_perf.cli import COMMANDS
-from robot_perf.errors import ExitCode, RobotPerfError
-
-
-class LazyGroup(TyperGroup):
-    """Lists commands from the table without importing them; imports the one that is run.
-
-    The types are Any because typer brings its own copy of click from 0.26 on and the real one before.
-    """
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """Command names in the table's order."""
-        return list(COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """A stub that carries the help line; `resolve_command` brings the real one."""
-        if cmd_name not in COMMANDS:
-            return None
-        return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name][1], short_help=COMMANDS[cmd_name][1])
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The real command, imported now."""
-        name, stub, rest = super().resolve_command(ctx, args)
-        if name is None or stub is None:
-            return name, stub, rest
-        return name, load_command(name), rest
-
-
-def load_command(name: str) -> Any:
-    """The click command of a table entry: the module's `app` (a group of commands) or its function `command`."""
-    module = importlib.import_module(COMMANDS[name][0])
-    app = getattr(module, "app", None)
-    if app is None:
-        app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
-        app.command(name=name, help=COMMANDS[name][1] + "\n\n" + (module.command.__doc__ or ""))(module.command)
-    command = typer.main.get_command(app)
-    command.name = name
-    return command
-
-
-root = typer.Typer(
-    cls=LazyGroup,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    no_args_is_help=True,
-    help="Runs a robot's policy as the robot will and says, with stated confidence, whether it keeps its deadline.",
-)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        typer.echo(f"robot-perf {__version__}")
-        raise typer.Exit
-
-
-@root.callback(invoke_without_command=False)
-def _root(
-    version: bool = typer.Option(
-        False, "--version", help="Print the version and exit.", is_eager=True, callback=_version
-    ),
-    debug: bool = typer.Option(False, "--debug", help="Show the traceback behind an error message."),
-) -> None:
-    if debug:
-        os.environ["ROBOT_PERF_DEBUG"] = "1"
+# What a full or broken disk, a quota or a terminal that is gone says: nothing that robot-perf could mend.
+_REFUSED = ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EPIPE")
 
 
 def main(argv: list[str] | None = None) -> Any:
     """Entry point of the console script."""
-    from robot_perf.cli.show import tolerate_narrow_encoding
-
+    # A stream that was closed (`>&-`) would be None, and its number would go to the next file that is opened.
+    sys.stdout = sys.stdout or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    sys.stderr = sys.stderr or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    try:
+        from robot_perf.cli.root import root
+        from robot_perf.cli.show import tolerate_narrow_encoding
+        from robot_perf.errors import ExitCode, RobotPerfError
+    except KeyboardInterrupt:
+        _end("interrupted before it had begun", 4)
     tolerate_narrow_encoding()
     try:
-        root(args=argv, prog_name="robot-perf")
+        _run(root, argv)
     except RobotPerfError as error:
         if os.environ.get("ROBOT_PERF_DEBUG"):
             raise
-        sys.stderr.write(f"robot-perf: {error}\n")
-        sys.exit(int(error.exit_code))
+        _end(str(error), error.exit_code)
     except KeyboardInterrupt:
-        sys.stderr.write("robot-perf: interrupted; nothing was being measured\n")
-        sys.exit(int(ExitCode.INVALID))
-    except BrokenPipeError:
-        # `robot-perf … | head`: the reader has what it wanted; the interpreter must not complain at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(int(ExitCode.PASS))
+        _end("interrupted; nothing was being measured", ExitCode.INVALID)
     except Exception as error:
         if os.environ.get("ROBOT_PERF_DEBUG"):
             raise
+        if isinstance(error, OSError) and _refused(error):
+            _drop_output()
+            _end(
+                f"{error.filename or 'the output'} can't be written: {error.strerror}\n"
+                "A Run that was measured is saved all the same: in runs/, or where -o says; else robot-perf recover lists it.",
+                ExitCode.USAGE,
+            )
+        import traceback
+        from pathlib import Path
+
         where = traceback.extract_tb(error.__traceback__)[-1]
-        sys.stderr.write(
-            f"robot-perf: a defect of robot-perf itself, not of the policy: {type(error).__name__}: {error}\n"
+        _end(
+            f"a defect of robot-perf itself, not of the policy: {type(error).__name__}: {error}\n"
             f"It arose in {Path(where.filename).name}:{where.lineno}. Nothing above it is a verdict.\n"
-            "Report it with the output of the same command after `robot-perf --debug`.\n"
+            "Report it with the output of the same command after `robot-perf --debug`.",
+            ExitCode.INVALID,
         )
-        sys.exit(int(ExitCode.INVALID))
+
+
+def _run(root: Any, argv: list[str] | None) -> None:
+    """The command. What it printed is written out here: left to the interpreter's end, a full disk would end it with 120."""
+    try:
+        root(args=argv, prog_name="robot-perf")
+    except SystemExit:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            _drop_output()
+        raise
+
+
+def _refused(error: OSError) -> bool:
+    import errno
+
+    return error.errno in {getattr(errno, name) for name in _REFUSED}
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere: the interpreter would try again at its end, and complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _end(message: str, code: int) -> NoReturn:
+    sys.stderr.write(f"robot-perf: {message}\n")
+    sys.exit(int(code))
 
 
 if __name__ == "__main__":

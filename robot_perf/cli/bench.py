@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -143,9 +144,10 @@ def _say(*, quiet: bool) -> Any:
     console = Console(stderr=True)
 
     def say(words: str) -> None:
-        # A line that wraps is not rewritten but piles up; the width is asked anew, for a terminal can be resized.
-        sys.stderr.write(f"\r\x1b[K{shorten(clean(words), min(100, console.width - 1))}")
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # a terminal that was closed is no reason to end a bench
+            # A line that wraps is not rewritten but piles up; the width is asked anew, for a terminal can be resized.
+            sys.stderr.write(f"\r\x1b[K{shorten(clean(words), min(100, console.width - 1))}")
+            sys.stderr.flush()
 
     return say
 

@@ -53,13 +53,13 @@ def command(
         document = {"schema": "robot-perf/1", "a": str(a), "b": str(b), **to_json(comparison)}
         emit_json(document if expression is None else document | {"fail_if": {"expression": fail_if, "holds": holds}})
     else:
-        from robot_perf.cli.show import report_width, show
+        from robot_perf.cli.show import report_width, say, show
         from robot_perf.render.compare import comparison_text
         from robot_perf.render.lines import clean
 
         show(comparison_text(comparison, str(a), str(b), width=report_width()))
         if expression is not None:
-            typer.echo(f"fail if    {clean(fail_if)}: {_WORDS[holds]}")
+            say(f"fail if    {clean(fail_if)}: {_WORDS[holds]}")
     code = _CODES[holds]
     if code == ExitCode.INCONCLUSIVE and inconclusive_is is not None:
         code = ExitCode.PASS if inconclusive_is == "pass" else ExitCode.FAIL

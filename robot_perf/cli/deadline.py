@@ -190,6 +190,7 @@ def command(
 
 
 def _print_plan(request: DeadlineRequest, *, as_json: bool) -> None:
+    from robot_perf.cli.show import report_width, say
     from robot_perf.render.plan import plan_document, plan_text
     from robot_perf.tasks.deadline import budget_of
 
@@ -197,7 +198,7 @@ def _print_plan(request: DeadlineRequest, *, as_json: bool) -> None:
     if as_json:
         emit_json(plan_document(period, budget))
     else:
-        typer.echo(plan_text(period, budget))
+        say(plan_text(period, budget, width=report_width()))
 
 
 def _measure(
@@ -212,7 +213,7 @@ def _measure(
     from robot_perf.analyze.summary import summarize
     from robot_perf.analyze.verdict import judge
     from robot_perf.cli.progress import Watcher
-    from robot_perf.cli.show import report_width, show
+    from robot_perf.cli.show import report_width, say, show
     from robot_perf.render import text
     from robot_perf.tasks.deadline import prepare, run_deadline
 
@@ -221,18 +222,18 @@ def _measure(
     with Watcher(opening=talk, bar=talk and sys.stderr.isatty()) as watcher:
         run, path = run_deadline(prepared, watcher.look)
     verdict = judge(run)
-    if junit is not None:
-        from robot_perf.render.ci.junit import junit_xml
-
-        write_output(junit, junit_xml([(path.name, run)], inconclusive_is=inconclusive_is), force=request.force)
     if as_json:
         from robot_perf.analyze.document import deadline_document
 
         emit_json(deadline_document(run) | {"run": str(path)})
     elif quiet:
-        typer.echo(text.verdict_line(verdict))
+        say(text.verdict_line(verdict))
     else:
         show(text.result_text(run, summarize(run), verdict, width=report_width(), saved=path))
+    if junit is not None:  # after the verdict has been told: a file that can't be written must not cost it
+        from robot_perf.render.ci.junit import junit_xml
+
+        write_output(junit, junit_xml([(path.name, run)], inconclusive_is=inconclusive_is), force=request.force)
     if github:
         tell_github(path.name, run, inconclusive_is, to_stderr=as_json)
     code = verdict.exit_code
@@ -243,10 +244,11 @@ def _measure(
 
 def tell_github(name: str, run: Run, inconclusive_is: str | None, *, to_stderr: bool) -> None:
     """Annotations on the log, and the report on the job's summary page where GitHub Actions offers one."""
+    from robot_perf.cli.show import say
     from robot_perf.render.ci.github import annotations
     from robot_perf.render.markdown import step_summary
 
-    typer.echo(annotations([(name, run)], inconclusive_is=inconclusive_is), err=to_stderr)
+    say(annotations([(name, run)], inconclusive_is=inconclusive_is), err=to_stderr)
     page = os.environ.get("GITHUB_STEP_SUMMARY")
     if page:
         with Path(page).open("a", encoding="utf-8") as file:

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from robot_perf.cli.options import emit_json, write_output
+from robot_perf.cli.show import say
 from robot_perf.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def several(request: DeadlineRequest, policies: Sequence[str], rate: str | None,
     if not show["quiet"] and not show["as_json"]:
         seconds = ones[0].loop.steps * ones[0].loop.period_ns / 1e9
         words = ", ".join(f"{one.policy.name} at {one.request.rate_hz} Hz ({one.backend})" for one in ones)
-        typer.echo(f"together   {words}, for {seconds:.0f} s", err=True)
+        say(f"together   {words}, for {seconds:.0f} s", err=True)
     labels = [f"{one.policy.name} at {one.request.rate_hz} Hz" for one in ones]
     runs = run_together(ones)
     return _show([(label, run, path) for label, (run, path) in zip(labels, runs, strict=True)], "policies", **show)
@@ -78,10 +77,6 @@ def _show(
     from robot_perf.render import text
 
     files = [(path.name, run) for _, run, path in found]
-    if junit is not None:
-        from robot_perf.render.ci.junit import junit_xml
-
-        write_output(junit, junit_xml(files, inconclusive_is=inconclusive_is), force=force)
     verdicts = [judge(run) for _, run, _ in found]
     if as_json:
         emit_json(_document(found, key))
@@ -89,21 +84,25 @@ def _show(
         if as_json:
             continue
         if len(found) > 1:
-            typer.echo(f"── {label}")
+            say(f"── {label}")
         if quiet:
-            typer.echo(text.verdict_line(verdict))
+            say(text.verdict_line(verdict))
             continue
         show(text.result_text(run, summarize(run), verdict, width=report_width(), saved=path))
-        typer.echo("")
+        say("")
     if len(found) > 1 and not quiet and not as_json:
         from robot_perf.render.lines import clean, join, labelled
 
         for (label, _, _), verdict in zip(found, verdicts, strict=True):
             show(join(labelled(verdict.status, f"{clean(label)}: {verdict.reason}", report_width())))
+    if junit is not None:
+        from robot_perf.render.ci.junit import junit_xml
+
+        write_output(junit, junit_xml(files, inconclusive_is=inconclusive_is), force=force)
     if github:
         from robot_perf.render.ci.github import annotations
 
-        typer.echo(annotations(files, inconclusive_is=inconclusive_is), err=as_json)
+        say(annotations(files, inconclusive_is=inconclusive_is), err=as_json)
     worst = max(verdicts, key=lambda v: _WORST.index(v.status))
     if worst.exit_code == ExitCode.INCONCLUSIVE and inconclusive_is is not None:
         return int(ExitCode.PASS if inconclusive_is == "pass" else ExitCode.FAIL)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from robot_perf.cli.options import Force, Json, check_output, emit_json, write_output
+from robot_perf.cli.show import say
 from robot_perf.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def command(
     if not json:
         for target in (output, trace):
             if target is not None and str(target) != "-":
-                typer.echo(f"saved      {clean(target)}")
+                say(f"saved      {clean(target)}")
     if not done.diagnosis.answered:
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 

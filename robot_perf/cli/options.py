@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from robot_perf.cli.show import say
 from robot_perf.errors import UsageError
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout, nothing else.")]
@@ -19,9 +20,12 @@ Output = Annotated[
 ]
 
 
-def emit_json(document: Any) -> None:
-    """One JSON document on stdout. Infinity and NaN have no place in JSON: they are an error here, not `Infinity`."""
-    sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+def emit_json(document: Any) -> bool:
+    """One JSON document on stdout. Infinity and NaN have no place in JSON: they are an error here, not `Infinity`.
+
+    False where nobody reads any more.
+    """
+    return say(json.dumps(document, ensure_ascii=False, allow_nan=False))
 
 
 def finite(value: float | None) -> float | None:

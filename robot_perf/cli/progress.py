@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -46,10 +47,18 @@ class Watcher:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._bar is not None:
-            self._bar.stop()
+            with contextlib.suppress(OSError):  # a terminal that is gone
+                self._bar.stop()
 
     def look(self, stepmap: StepMap) -> None:
-        """One look at the live map."""
+        """One look at the live map. A terminal that was closed and a log that can't be written end the showing, not the measurement."""
+        try:
+            self._look(stepmap)
+        except OSError:
+            # The report at the end meets the same stream again, and says what is wrong with it.
+            self._opening = self._show_bar = False
+
+    def _look(self, stepmap: StepMap) -> None:
         from robot_perf.run.stepmap import Phase, Word
 
         if stepmap[Word.PHASE] < Phase.LOADED:
@@ -140,7 +149,7 @@ def figures(live: Live, room: int | None = None) -> str:
     """Time left, achieved rate, p50, p99, max and misses so far; in less `room` (cells) without the least needed of them."""
     if live.p50_ns is None or live.p99_ns is None or live.max_ns is None:
         return ""
-    left = "" if live.left_ns is None else f"{format_duration(live.left_ns)} left"
+    left = f"{_roughly(live.left_ns)} left" if live.left_ns else ""
     rate = "" if live.rate_hz is None else f"{live.rate_hz:.2f} Hz"
     p50, p99 = f"p50 {format_ms(live.p50_ns)}", f"p99 {format_ms(live.p99_ns)}"
     most, misses = f"max {format_ms(live.max_ns)} ms", f"misses {live.misses:,}"
@@ -154,3 +163,8 @@ def figures(live: Live, room: int | None = None) -> str:
     )
     lines = ["   ".join(filter(None, parts)) for parts in choices]
     return next((line for line in lines if room is None or cell_len(line) <= room), "")
+
+
+def _roughly(ns: int) -> str:
+    """What is left, to the tenth of a second: it is read at a glance and gone."""
+    return format_duration(ns) if ns >= 1_000_000_000 else f"{ns / 1e9:.1f} s"

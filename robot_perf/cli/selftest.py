@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from robot_perf.cli.options import Json, emit_json
+from robot_perf.cli.show import say
 from robot_perf.errors import ExitCode
 
 
@@ -19,7 +20,7 @@ def command(
     from robot_perf.tasks.machine.selftest import Reading, selftest
 
     def show(reading: Reading) -> None:
-        typer.echo(
+        say(
             f"{'ok  ' if reading.holds else 'FAIL'}  {reading.name}: {reading.read}   expected {reading.expected}   n {reading.n:,}"
         )
 

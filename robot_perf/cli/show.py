@@ -1,8 +1,10 @@
-"""Printing a styled text: colour on a terminal that wants it, plain everywhere else."""
+"""Printing: a styled text in colour on a terminal that wants it, plain everywhere else; a reader that is gone changes no exit code."""
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 import sys
 from typing import TYPE_CHECKING
 
@@ -12,8 +14,8 @@ if TYPE_CHECKING:
 _WIDEST = 100
 
 
-def show(text: Text) -> None:
-    """Prints to stdout. NO_COLOR, TERM=dumb and a pipe get no escape sequence; lines are never re-wrapped or cut."""
+def show(text: Text) -> bool:
+    """Prints to stdout. NO_COLOR, TERM=dumb and a pipe get no escape sequence; lines are never re-wrapped or cut. False as for `say`."""
     from rich.console import Console
 
     class Ours(Console):
@@ -25,9 +27,33 @@ def show(text: Text) -> None:
     try:
         Ours(highlight=False, soft_wrap=True).print(text)
         sys.stdout.flush()
-    except BrokenPipeError:
-        # `robot-perf … | head`: the reader has what it wanted. The exit code stays the verdict's, and nothing is printed any more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        return _without_reader(error)
+    return True
+
+
+def say(text: str, *, err: bool = False) -> bool:
+    """Prints lines to stdout, or stderr. False where nobody reads any more (`| head`, a terminal that was closed).
+
+    The exit code stays the verdict's then. typer.echo would let typer exit with 1, which means FAIL.
+    """
+    stream = sys.stderr if err else sys.stdout
+    try:
+        stream.write(text + "\n")
+        stream.flush()
+    except OSError as error:
+        return _without_reader(error, err=err)
+    return True
+
+
+def _without_reader(error: OSError, *, err: bool = False) -> bool:
+    """A reader that has left is no fault; a disk that is full or broken is."""
+    stream = (sys.stderr if err else sys.stdout).fileno()
+    closed_terminal = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream).st_mode)
+    if error.errno != errno.EPIPE and not closed_terminal:
+        raise error
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    return False
 
 
 def report_width() -> int:

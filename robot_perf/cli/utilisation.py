@@ -102,14 +102,14 @@ def _show(done: Utilised, *, as_json: bool) -> None:
             document |= {"verdict": {"status": verdict.status, "reason": verdict.reason}, "run": str(done.path)}
         emit_json(document)
     else:
-        from robot_perf.cli.show import report_width, show
+        from robot_perf.cli.show import report_width, say, show
 
         rate_hz = None if done.evidence.load is None else done.evidence.load.rate_hz
         show(utilisation_text(done.ladder, done.readings, done.busy, done.sampling, rate_hz=rate_hz, width=report_width()))  # fmt: skip
         if verdict is not None:
             from robot_perf.render.text import verdict_line
 
-            typer.echo(f"\ndeadline   {verdict_line(verdict)}\nsaved      {done.path}      robot-perf deadline … for a verdict of full length")
+            say(f"\ndeadline   {verdict_line(verdict)}\nsaved      {done.path}      robot-perf deadline … for a verdict of full length")
     if verdict is not None and verdict.status == "INVALID":
         raise typer.Exit(int(ExitCode.INVALID))
     if not done.ladder.answered:

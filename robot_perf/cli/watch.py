@@ -25,7 +25,7 @@ def command(
 ) -> None:
     """Reads the step map; the measured process does not notice."""
     from robot_perf.cli.progress import figures
-    from robot_perf.cli.show import table_width
+    from robot_perf.cli.show import say, table_width
     from robot_perf.run.maps import find_maps, maps_of
     from robot_perf.run.stepmap import StepMap, Word, is_alive
     from robot_perf.specs import to_json
@@ -58,19 +58,20 @@ def command(
         rate = f" at {asked['rate_hz']} Hz" if asked.get("rate_hz") else ""
         policy = asked.get("policy")
         name = policy.get("name", "") if isinstance(policy, dict) else ""
-        typer.echo(f"watching   {name}{rate}, process {stepmap[Word.WORKER_PID]}, {path}")
+        say(f"watching   {name}{rate}, process {stepmap[Word.WORKER_PID]}, {path}")
     while True:
         live = view.look(stepmap)
         if json:
-            emit_json(to_json(live))
+            read = emit_json(to_json(live))
         else:
             head, width = f"{live.phase:<10} {live.reached:,} of {live.scheduled:,}", table_width()
-            typer.echo(f"{head}   {figures(live, None if width is None else width - len(head) - 3)}".rstrip())
+            read = say(f"{head}   {figures(live, None if width is None else width - len(head) - 3)}".rstrip())
         running = is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]) or is_alive(
             stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN]
         )
         if not running and not once and not json:
-            typer.echo("ended      its verdict is where it was started; robot-perf recover lists what was left behind")
-        if once or not running:
+            say("ended      its verdict is where it was started;")
+            say("           robot-perf recover lists what was left behind")
+        if once or not running or not read:
             return
         time.sleep(interval)

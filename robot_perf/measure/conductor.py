@@ -21,7 +21,7 @@ from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
 from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.measure.processes.drain import Drain
 from robot_perf.measure.processes.flush import DiskCopy
-from robot_perf.measure.processes.process import Ended, end, main_thread, signal_name, steal_ticks
+from robot_perf.measure.processes.process import Ended, end, on_ending, signal_name, steal_ticks
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.maps import MAP_FOLDER
@@ -129,9 +129,7 @@ class _Conduct:
 
     def run(self) -> Run:
         """The Run of whatever the worker did."""
-        restore = (
-            [(s, signal.signal(s, self._signalled)) for s in (signal.SIGINT, signal.SIGTERM)] if main_thread() else []
-        )
+        undo = on_ending(self._signalled)
         try:
             process = self._start()
             drain = Drain(process)
@@ -143,8 +141,7 @@ class _Conduct:
         finally:
             if self._order_file is not None:
                 self._order_file.unlink(missing_ok=True)  # of a worker that ended before it had read it
-            for number, handler in restore:
-                signal.signal(number, handler)
+            undo()
         return self._assemble(process, printed)
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -8,7 +8,6 @@ covered is recorded.
 from __future__ import annotations
 
 import re
-import signal
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.errors import RobotPerfError, UsageError
+from robot_perf.measure.processes.process import on_ending, signal_name
 from robot_perf.run.model import Run
 from robot_perf.tasks.beside import with_conditions
 from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, keep_or_discard, measure_deadline, prepare
@@ -108,7 +108,7 @@ def run_together(ones: Sequence[Prepared]) -> list[tuple[Run, Path]]:
             gate.stop(f"{ones[i].policy.name} could not be loaded")
 
     threads = [threading.Thread(target=measure, args=(i,)) for i in range(len(ones))]
-    former = _on_signal(gate)
+    undo = on_ending(lambda number, _frame: gate.stop(signal_name(number)))
     try:
         for thread in threads:
             thread.start()
@@ -116,8 +116,7 @@ def run_together(ones: Sequence[Prepared]) -> list[tuple[Run, Path]]:
             while thread.is_alive():
                 thread.join(0.2)
     finally:
-        for number, handler in former:
-            signal.signal(number, handler)
+        undo()
     if errors:
         for one, run in zip(ones, runs, strict=True):
             if run is not None:
@@ -129,16 +128,6 @@ def run_together(ones: Sequence[Prepared]) -> list[tuple[Run, Path]]:
         (run, keep(run, one.output, force=one.request.force))
         for one, run in zip(ones, _told_of_each_other(ones, done), strict=True)
     ]
-
-
-def _on_signal(gate: _Gate) -> list[tuple[signal.Signals, Any]]:
-    if threading.current_thread() is not threading.main_thread():
-        return []
-
-    def ask(number: int, _frame: object) -> None:
-        gate.stop(signal.Signals(number).name)
-
-    return [(s, signal.signal(s, ask)) for s in (signal.SIGINT, signal.SIGTERM)]
 
 
 def _told_of_each_other(ones: Sequence[Prepared], runs: Sequence[Run]) -> list[Run]:

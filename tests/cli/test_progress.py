@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.cells import cell_len
@@ -44,6 +45,12 @@ def test_figures_leave_out_the_least_needed_first():
     assert "Hz" not in progress.figures(LIVE, cell_len(whole) - 1)
     assert "p50" in progress.figures(LIVE, cell_len(whole) - 1)
     assert progress.figures(LIVE, cell_len("misses 1,234")) == "misses 1,234"
+
+
+def test_what_is_left_is_read_at_a_glance():
+    assert "0.7 s left" in progress.figures(replace(LIVE, left_ns=674_160_000))
+    assert "left" not in progress.figures(replace(LIVE, left_ns=0))
+    assert "1 min 11 s left" in progress.figures(LIVE)
 
 
 def test_the_line_of_a_bench_is_cut_to_the_terminal(monkeypatch):

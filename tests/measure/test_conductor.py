@@ -16,6 +16,7 @@ import pytest
 
 from robot_perf.analyze.verdict import judge
 from robot_perf.errors import RobotPerfError
+from robot_perf.measure.processes.process import on_ending
 from robot_perf.run.maps import MAP_FOLDER
 from robot_perf.run.parquet import load
 from robot_perf.run.stepmap import Phase, StepMap, Word
@@ -120,7 +121,7 @@ def test_printing_policies_are_drained_and_counted(tmp_path):
     assert run.conditions["printed"]["stdout_bytes"] >= 201 * calls(run)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signals_to_the_conductor_end_in_a_saved_run(tmp_path, number):
     sent = threading.Event()
 
@@ -135,6 +136,19 @@ def test_signals_to_the_conductor_end_in_a_saved_run(tmp_path, number):
     assert f"interrupted by {signal.Signals(number).name}" in run.conditions["state"]
     assert 20 < len(run.measured["step"]) < 2000
     assert judge(run).status == "INVALID"
+
+
+def test_a_command_that_is_to_outlive_its_terminal_does():
+    """nohup ignores SIGHUP before it starts the command."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        undo = on_ending(lambda number, frame: None)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+        undo()
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_an_unloadable_policy_is_one_message(tmp_path):

@@ -8,7 +8,9 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 
 class Ended:
@@ -62,6 +64,25 @@ def steal_ticks() -> int | None:
 def signal_name(number: int) -> str:
     """SIGKILL for 9, and so on."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def on_ending(handler: Callable[[int, Any], None]) -> Callable[[], None]:
+    """Lets `handler` answer Ctrl-C, a service's or time limit's SIGTERM and a closed terminal. Returns what undoes it.
+
+    A command that was told to outlive its terminal (nohup) does. Outside the main thread nothing is set.
+    """
+    if not main_thread():
+        return lambda: None
+    numbers = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        numbers.append(signal.SIGHUP)
+    former = [(number, signal.signal(number, handler)) for number in numbers]
+
+    def undo() -> None:
+        for number, one in former:
+            signal.signal(number, one)
+
+    return undo
 
 
 def main_thread() -> bool:

@@ -7,7 +7,6 @@ One worker process per policy and backend, alive over all its blocks. Per rate t
 from __future__ import annotations
 
 import itertools
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +20,7 @@ from robot_perf.analyze.bench.advice import advise
 from robot_perf.analyze.bench.figures import median_answer
 from robot_perf.errors import UsageError
 from robot_perf.measure.machine.fingerprint import fingerprint
-from robot_perf.measure.processes.process import main_thread, signal_name
+from robot_perf.measure.processes.process import on_ending, signal_name
 from robot_perf.measure.watch.nvml import Meter, open_meter
 from robot_perf.measure.watch.watch_device import idle_power
 from robot_perf.run.bench_report import FILE_NAME, OK, TIGHT, Answer, BenchReport, PolicyHead, load, save
@@ -117,7 +116,7 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
             for name, spec in named
         ]
         try:
-            with _sigterm_interrupts():
+            with _signals_interrupt():
                 if request.together:
                     _load_all(ones)
                 for one in ones:
@@ -125,7 +124,7 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
                     save(report, folder / FILE_NAME)
                 report = replace(report, state="complete")
         except KeyboardInterrupt as interrupt:
-            report = _interrupted(report, request, ones, str(interrupt) or "SIGINT")
+            report = _interrupted(report, request, ones, str(interrupt))
         finally:
             for one in ones:
                 one.close(kill=report.state != "complete")
@@ -137,20 +136,17 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
 
 
 @contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """SIGTERM, which a time limit sends, ends a bench as Ctrl-C does: with what it has."""
-    if not main_thread():
-        yield
-        return
+def _signals_interrupt() -> Iterator[None]:
+    """SIGTERM, which a time limit sends, and a closed terminal end a bench as Ctrl-C does: with what it has."""
 
     def interrupt(number: int, _frame: object) -> None:
         raise KeyboardInterrupt(signal_name(number))
 
-    former = signal.signal(signal.SIGTERM, interrupt)
+    undo = on_ending(interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, former)
+        undo()
 
 
 def _interrupted(report: BenchReport, request: BenchRequest, ones: Sequence[PolicyBench], by: str) -> BenchReport:

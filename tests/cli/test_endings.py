@@ -1,0 +1,95 @@
+"""How a command ends where something outside it does: Ctrl-C before a measurement, a reader that leaves, a full disk, a closed terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from robot_perf.run.parquet import load
+from tests.helpers.cli_calls import call
+
+_INTERRUPTED = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+from robot_perf.cli.__main__ import main
+sys.meta_path.insert(0, Finder())
+main(["doctor"])
+"""
+
+PASSES = ("--rate", "50", "--deadline-ms", "1000", "--steps", "60", "--miss-rate", "0.2")
+
+
+@pytest.mark.parametrize("module", ["typer", "robot_perf.cli.doctor", "robot_perf.tasks.machine.doctor"])
+def test_ctrl_c_before_a_measurement_is_one_line(module):
+    """While typer is imported it was a traceback, later exit code 130 without a word."""
+    done = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED.format(module=module)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("robot-perf: interrupted")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def command(tmp_path: Path, *more: str) -> list[str]:
+    words = [sys.executable, "-m", "robot_perf.cli", "deadline", "null", *PASSES, "-o", str(tmp_path / "r.parquet")]
+    return [*words, *more]
+
+
+@pytest.mark.parametrize("how", [(), ("--quiet",), ("--json",), ("--github",)], ids=" ".join)
+def test_a_reader_that_has_left_does_not_change_the_verdict(tmp_path, how):
+    """typer's own answer is exit code 1, which means FAIL."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        command(tmp_path, *how), stdout=writing, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+    )
+    os.close(writing)
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("how", [(), ("--quiet",), ("--json",)], ids=" ".join)
+def test_a_full_disk_behind_stdout_costs_the_text_not_the_run(tmp_path, how):
+    with Path("/dev/full").open("w", encoding="ascii") as full:
+        done = subprocess.run(
+            command(tmp_path, *how), stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+    assert done.returncode == 2
+    assert "can't be written: No space left on device" in done.stderr
+    assert "defect" not in done.stderr
+    assert "Exception ignored" not in done.stderr
+    assert load(tmp_path / "r.parquet").conditions["state"] == "complete"
+
+
+def test_a_closed_stdout_is_no_defect(tmp_path):
+    done = subprocess.run(
+        command(tmp_path), stderr=subprocess.PIPE, text=True, check=False, timeout=120, preexec_fn=lambda: os.close(1)
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_terminal_that_was_closed_does_not_end_the_measurement(tmp_path, monkeypatch):
+    """A session that was left with `disown` gets no signal: its next line meets EIO."""
+
+    def gone(_text: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr("robot_perf.cli.progress.show", gone)
+    assert call("deadline", "null", *PASSES, "-o", tmp_path / "r.parquet") == 0
+    assert load(tmp_path / "r.parquet").conditions["state"] == "complete"
+
+
+def test_a_junit_file_that_can_t_be_written_does_not_cost_the_verdict(tmp_path, capsys):
+    code = call("deadline", "null", *PASSES, "-o", tmp_path / "r.parquet", "--junit", "/dev/full", "--force", "--quiet")
+    told = capsys.readouterr()
+    assert code == 2
+    assert told.out.startswith("PASS")
+    assert "/dev/full can't be written" in told.err
