@@ -37,7 +37,8 @@ def _interrupted(run: Run) -> Iterator[str]:
         steps = run.columns["step"]
         reached = max(0, int(steps.max()) + 1) if len(steps) else 0
         count = f"{format_count(reached)} of {format_count(run.scheduled)} releases"
-        yield state if " of " in state or "warm-up" in state else f"{state} after {count}"
+        told = any(words in state for words in (" of ", "warm-up", "while the policy was loading"))
+        yield state if told else f"{state} after {count}"
 
 
 def _negative(run: Run) -> Iterator[str]:

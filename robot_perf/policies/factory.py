@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.errors import PolicyError, UsageError
+from robot_perf.errors import PolicyError, UsageError, did_you_mean
 from robot_perf.policies import state
 from robot_perf.policies.asked import Asked, action_position, position, shown
 from robot_perf.specs import PolicySpec, TensorSpec
@@ -70,12 +70,14 @@ def construct(spec: PolicySpec) -> Built:
         sys.path.insert(0, folder)
     start = time.monotonic_ns()
     try:
-        target: Any = importlib.import_module(module_name)
+        target: Any = _import(spec, module_name, folder)
         for part in attribute.split("."):
-            target = getattr(target, part)
+            target = _member(spec, target, part)
         imported = time.monotonic_ns()
         policy = target(**spec.asked.get("options", {}))
         said = policy.spec() if callable(getattr(policy, "spec", None)) else {}
+    except PolicyError:
+        raise
     except (Exception, SystemExit) as error:
         raise failure(spec, error) from error
     built = time.monotonic_ns()
@@ -86,6 +88,32 @@ def construct(spec: PolicySpec) -> Built:
         )
     resets = any(callable(getattr(policy, name, None)) for name in ("reset", "reset_memory"))
     return Built(policy, complete(spec, said, resets), imported - start, built - imported)
+
+
+def _import(spec: PolicySpec, name: str, folder: str) -> Any:
+    """The module. One that is not there was mistyped or lies elsewhere: no fault of the policy's code."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
+            raise  # a module that the policy imports
+        here = [path.stem for path in Path(folder).glob("*.py")]
+        raise PolicyError(
+            f"{spec.factory}: there is no module {shown(error.name)}",
+            why=f"Looked in {shown(folder, 200)} and among the packages of {shown(sys.executable, 200)}.",
+            do=did_you_mean(error.name, here) or "Run it from the module's folder, or install the module.",
+        ) from None
+
+
+def _member(spec: PolicySpec, owner: Any, name: str) -> Any:
+    if hasattr(owner, name):
+        return getattr(owner, name)
+    offered = [n for n, value in vars(owner).items() if callable(value) and not n.startswith("_")]
+    raise PolicyError(
+        f"{spec.factory}: {shown(getattr(owner, '__name__', owner))} has no {shown(name)}",
+        why=f"Callable in it: {', '.join(offered[:12]) or 'nothing'}.",
+        do=did_you_mean(name, offered),
+    )
 
 
 def complete(spec: PolicySpec, said: Any, resets: bool) -> PolicySpec:

@@ -40,6 +40,10 @@ def identify(path: Path) -> Identified:
     if path.is_dir():
         raise foreign.folder(path)
     try:
+        if not path.is_file():
+            raise PolicyError(
+                f"{path} is not a regular file", why="It is a device, a pipe or a socket.", do="Name one policy file."
+            )
         size = path.stat().st_size
         if size == 0:
             raise PolicyError(

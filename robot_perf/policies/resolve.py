@@ -14,6 +14,7 @@ from robot_perf.policies.formats import npz
 from robot_perf.policies.identify import identify
 from robot_perf.specs import PolicySpec
 
+_POLICY_SUFFIXES = (".onnx", ".pt", ".pth", ".pt2", ".yaml", ".yml")
 _CALLABLE = re.compile(r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$")
 
 
@@ -47,8 +48,9 @@ def resolve(text: str, asked: Asked) -> PolicySpec:
             filter(
                 None,
                 (
-                    did_you_mean(text.partition(":")[0], [*(n.partition(":")[0] for n in builtin.NAMES), *names]),
-                    f"Looked for the file {shown(path.absolute(), 200)}: check the path.",
+                    did_you_mean(text.partition(":")[0], [*(n.partition(":")[0] for n in builtin.NAMES), *names])
+                    or did_you_mean(path.name, _policy_files(path.parent)),
+                    _looked_for(path),
                 ),
             )
         ),
@@ -82,6 +84,22 @@ def _exists(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False  # a name that the file system can't hold
+
+
+def _policy_files(folder: Path) -> list[str]:
+    """Names of the files that lie where a policy was looked for and end as policies do."""
+    try:
+        return [p.name for p in folder.iterdir() if p.suffix in _POLICY_SUFFIXES]
+    except OSError:
+        return []
+
+
+def _looked_for(path: Path) -> str:
+    try:
+        target = path.readlink()
+    except OSError:  # no link, or a name that the file system can't hold
+        return f"Looked for the file {shown(path.absolute(), 200)}: check the path."
+    return f"{shown(path, 200)} is a link to {shown(target, 200)}, which is not there: mend the link."
 
 
 def _without_preset(text: str, asked: Asked) -> Asked:

@@ -63,6 +63,11 @@ def test_interrupted():
     )
 
 
+def test_an_end_while_loading_counts_no_releases():
+    words = "interrupted by SIGINT while the policy was loading"
+    assert reasons([], state=words) == (words,)
+
+
 def test_counts_that_do_not_agree():
     assert "1 step lies beyond the 19 scheduled releases" in reasons(rows(), steps=19)
     assert "the step numbers do not rise from row to row" in reasons([*rows(), rows()[3]])

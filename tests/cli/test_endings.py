@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from cli_calls import call
 
 from robot_perf.run.parquet import load
-from tests.helpers.cli_calls import call
 
 _INTERRUPTED = """
 import os, signal, sys

@@ -43,6 +43,7 @@ def nothing_is_measured(monkeypatch):
 @example(option="--cpus", value="0-99999", policy="null")
 @example(option="--limit", value="p99.9=nan", policy="null")
 @example(option="--python", value="onnxruntime=/nonexistent", policy="mlp")
+@example(option="--option", value="0=0", policy="mlp")
 def test_any_option_value_ends_in_an_exit_code(option, value, policy):
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as end:

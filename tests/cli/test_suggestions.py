@@ -33,6 +33,21 @@ def test_the_nearest_name_is_suggested(capsys, arguments, near):
     assert "Did you mean " in error and near in error[error.index("Did you mean ") :].split("?")[0]
 
 
+def test_a_file_near_the_mistyped_one_is_suggested(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "walk.onnx").write_bytes(b"x")
+    assert call("deadline", "walk.onxx", "--rate", "50") == 2
+    assert "Did you mean walk.onnx?" in capsys.readouterr().err
+
+
+def test_a_link_to_nowhere_says_where_it_leads(tmp_path, monkeypatch, capsys):
+    """`latest.onnx` of a deployment that was cleaned up."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "latest.onnx").symlink_to("v7/walk.onnx")
+    assert call("deadline", "latest.onnx", "--rate", "50") == 2
+    assert "latest.onnx is a link to v7/walk.onnx, which is not there" in capsys.readouterr().err
+
+
 def test_nothing_is_suggested_where_nothing_is_near(capsys):
     assert call(*DEADLINE, "--overrun", "zzz") == 2
     error = capsys.readouterr().err

@@ -83,6 +83,27 @@ def test_a_policy_that_raises_is_saved_with_its_frames(tmp_path):
     assert run.conditions["in_flight"] is not None
 
 
+def test_what_a_policy_raised_says_where_and_once(tmp_path, monkeypatch):
+    """At night the line is what is looked for. The verdict gave the error twice and no place."""
+    (tmp_path / "walk_policy.py").write_text(
+        "import numpy as np\n"
+        "class Walk:\n"
+        "    calls = 0\n"
+        "    def spec(self):\n"
+        "        return {'inputs': {'obs': [1, 4]}, 'outputs': {'a': [1, 4]}}\n"
+        "    def step(self, inputs):\n"
+        "        self.calls += 1\n"
+        "        if self.calls > 150:\n"
+        "            raise ValueError('no joint 3')\n"
+        "        return [inputs['obs']]\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    run = measure(tmp_path, "walk_policy:Walk")
+    verdict = judge(run)
+    assert verdict.reason.endswith("ValueError: no joint 3 (walk_policy.py:9 in step)")
+    assert len(verdict.invalid) == 1
+
+
 @pytest.mark.parametrize(
     ("how", "word"), [("segfault", "SIGSEGV"), ("abort", "SIGABRT"), ("kill", "SIGKILL"), ("exit", "exit code 3")]
 )

@@ -85,7 +85,7 @@ def test_seed_decides_the_weights() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "words"), [({"heads": 3}, "heads=3"), ({"height": 16}, "32x32"), ({"depth": 2}, "no dimension")]
+    ("options", "words"), [({"heads": 3}, "heads=3"), ({"height": 16}, "32x32"), ({"depth": 2}, "no option")]
 )
 def test_unsound_dimensions_are_refused(options: dict[str, int], words: str) -> None:
     with pytest.raises(UsageError) as refused:

@@ -84,7 +84,7 @@ def test_every_dimension_is_an_option(refused: Callable[..., str]) -> None:
     assert policies.describe("mlp", options={"hidden": [8]}).outputs[0].shape == (1, 12)
     for value in ("0", "x", "-3", "1.5", "99999999", "", None, True, [1, 2]):
         assert "not a size" in refused("mlp", options={"obs": value})
-    assert "no dimension layers" in refused("mlp", options={"layers": 3})
+    assert "no option layers" in refused("mlp", options={"layers": 3})
     assert "no preset huge" in refused("mlp", preset="huge")
     assert "parameters" in refused("mlp", options={"obs": 65536, "hidden": "65536"})
 

@@ -100,6 +100,28 @@ def test_an_object_with_state_is_reset_by_its_own_method(module: str) -> None:
     assert runner.facts()["import_ns"] > 0 and "construct_ns" in runner.facts()
 
 
+def test_a_mistyped_factory_is_not_called_a_fault_of_its_code(module: str) -> None:
+    """`the policy's own code raised AttributeError … mend the factory` sent its reader into a file that is sound."""
+    with pytest.raises(PolicyError) as refused:
+        backends.load("python", policies.describe(f"{module}:Polcy"), {})
+    assert "my_policy has no Polcy" in str(refused.value) and "Did you mean Policy?" in str(refused.value)
+    with pytest.raises(PolicyError) as refused:
+        backends.load("python", policies.describe("my_polcy:Policy"), {})
+    assert "there is no module my_polcy" in str(refused.value) and "Did you mean my_policy?" in str(refused.value)
+    with pytest.raises(PolicyError) as refused:
+        backends.load("python", policies.describe("zzz.walk:Policy"), {})
+    assert "there is no module zzz" in str(refused.value) and str(Path.cwd()) in str(refused.value)
+
+
+def test_a_module_that_the_policy_lacks_is_its_own_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "needs.py").write_text("import no_such_dependency\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    with pytest.raises(PolicyError, match=r"own code raised ModuleNotFoundError.*no_such_dependency") as refused:
+        backends.load("python", policies.describe("needs:build"), {})
+    assert "needs.py:1" in str(refused.value)
+
+
 def test_a_callable_needs_its_sizes(module: str) -> None:
     with pytest.raises(PolicyError, match="does not say what it is fed"):
         backends.load("python", policies.describe(f"{module}:plain"), {})
@@ -129,7 +151,7 @@ def test_several_outputs_need_an_action(module: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("absent", ["AttributeError", "absent"]),
+        ("absent", ["my_policy has no absent"]),
         ("Policy", ["no weights here", "my_policy.py:8 in __init__"]),
         ("leaving", ["SystemExit", "7"]),
         ("wrong", ["int", "no step()"]),
@@ -148,7 +170,7 @@ def test_failures_of_the_users_code(module: str, name: str, words: list[str]) ->
 
 
 def test_a_missing_module_and_a_syntax_error(module: str, tmp_path: Path) -> None:
-    with pytest.raises(PolicyError, match="ModuleNotFoundError"):
+    with pytest.raises(PolicyError, match="there is no module no_such_module"):
         backends.load("python", policies.describe("no_such_module:build"), {})
     (tmp_path / "torn2.py").write_text("x = (\n")
     with pytest.raises(PolicyError, match="SyntaxError"):

@@ -53,6 +53,12 @@ def test_every_bad_sample_is_covered(shared_dir: Path) -> None:
     assert found == set(BAD)
 
 
+def test_a_pipe_is_no_file(refused: Callable[..., str], tmp_path: Path) -> None:
+    """It was called empty, and its download failed."""
+    os.mkfifo(tmp_path / "walk.onnx")
+    assert "is not a regular file" in refused(tmp_path / "walk.onnx")
+
+
 class _Canary:
     def __reduce__(self) -> tuple[object, tuple[str, str]]:
         return os.putenv, ("ROBOT_PERF_UNPICKLED", "1")

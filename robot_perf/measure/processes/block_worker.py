@@ -20,7 +20,7 @@ from robot_perf.errors import RobotPerfError
 from robot_perf.measure.conductor import map_path
 from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.measure.processes.drain import Drain
-from robot_perf.measure.processes.process import signal_name
+from robot_perf.measure.processes.process import raised, signal_name
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.model import Run
@@ -118,7 +118,7 @@ class BlockWorker:
             if "error" in report:
                 error = report["error"]
                 raise RobotPerfError(error["what"], why=error["why"], do=error["do"], detail=error["detail"])
-            invalid = [f"the policy raised {report['failure']['error']}"] if "failure" in report else []
+            invalid = [f"the policy raised {raised(report['failure'])}"] if "failure" in report else []
             return run_from_map(stepmap, state=ended, extra={"invalid": invalid})
         finally:
             if stepmap is not None:
@@ -164,7 +164,7 @@ class BlockWorker:
         report = stepmap.report
         ended = self._how_it_ended()
         if "failure" in report:
-            ended = f"the policy raised {report['failure']['error']}"
+            ended = f"the policy raised {raised(report['failure'])}"
         self.refusal = Refusal(ended + self._last_words(), 4)
         return f"interrupted: {ended}"
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,16 @@ def steal_ticks() -> int | None:
 def signal_name(number: int) -> str:
     """SIGKILL for 9, and so on."""
     return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def raised(failure: Mapping[str, Any]) -> str:
+    """What a policy raised, and in which line of its own: `ValueError: no joint 3 (walk.py:40 in step)`."""
+    frames = failure.get("frames") or ()
+    own = [
+        f for f in frames if "-packages/" not in f
+    ] or frames  # an error inside torch was made by the line that called it
+    # the file's name alone: its folders may hold a user's name, and a Run is passed on
+    return f"{failure['error']} ({own[-1].rsplit('/', 1)[-1]})" if own else str(failure["error"])
 
 
 def on_ending(handler: Callable[[int, Any], None]) -> Callable[[], None]:

@@ -165,7 +165,7 @@ def _dimensions(name: str, preset: Mapping[str, Any], options: Mapping[str, Any]
     for key, value in options.items():
         if key not in preset:
             raise UsageError(
-                f"{name} has no dimension {shown(key)}",
+                f"{name} has no option {shown(key)}",
                 why=f"It has: {', '.join(preset)}.",
                 do=did_you_mean(key, preset),
             )
