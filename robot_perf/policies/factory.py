@@ -90,6 +90,13 @@ def construct(spec: PolicySpec) -> Built:
     return Built(policy, complete(spec, said, resets), imported - start, built - imported)
 
 
+def end(policy: Any) -> None:
+    """The object's own close(), where it has one: it may hold a camera or a bus."""
+    close = getattr(policy, "close", None)
+    if callable(close):
+        close()
+
+
 def _import(spec: PolicySpec, name: str, folder: str) -> Any:
     """The module. One that is not there was mistyped or lies elsewhere: no fault of the policy's code."""
     try:

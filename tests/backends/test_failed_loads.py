@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import gc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import fake_cuda
@@ -227,6 +228,26 @@ def test_torchs_normal_close_hands_its_memory_back(torch_played: fake_torch.Play
     assert bool(torch_played.alive.get("graphs")) == (backend == "cuda_graph")
     runner.close()
     assert set(torch_played.handed_back[-1]) <= {"events"}
+
+
+@pytest.mark.parametrize(
+    ("backend", "fault"), [(b, f) for b, faults in FAULTS.items() for f in ("", *faults) if not f.startswith("call")]
+)
+def test_a_factorys_object_is_closed_once_on_a_device_too(
+    torch_played: fake_torch.Played, monkeypatch: pytest.MonkeyPatch, backend: str, fault: str
+) -> None:
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[1] / "helpers")
+    import closing_policies
+
+    closing_policies.closed.clear()
+    spec = policies.describe("closing_policies:in_torch")
+    torch_played.fault = fault
+    if fault:
+        with pytest.raises((RobotPerfError, RuntimeError)):
+            torch_played(backend, spec, marks=True)
+    else:
+        torch_played(backend, spec, marks=True).close()
+    assert len(closing_policies.closed) == 1
 
 
 # --- a pipeline: the stages before the one that failed ----------------------------------------------------------------------

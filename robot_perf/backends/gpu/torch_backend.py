@@ -45,8 +45,13 @@ def open_body(
         return torch_cuda.place(module, device, settled.precision, policy.name)
 
     loaded = torch_load.open_policy(policy, device=settled.device, place=place)
-    call = loaded.call if wrap is None else wrap(loaded.call)
-    return loaded, Body(loaded.policy, call, loaded.arguments, loaded.reset, loaded.module, settled)
+    with contextlib.ExitStack() as undo:
+        if loaded.policy.kind == "factory":
+            undo.callback(loaded.reset.end)
+        call = loaded.call if wrap is None else wrap(loaded.call)
+        body = Body(loaded.policy, call, loaded.arguments, loaded.reset, loaded.module, settled)
+        undo.pop_all()
+    return loaded, body
 
 
 def runner_over(

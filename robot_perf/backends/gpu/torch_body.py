@@ -257,7 +257,9 @@ class Body:
         return [t for t in (*self.module.parameters(), *self.module.buffers()) if t.is_cuda and t.numel()]
 
     def close(self) -> None:
-        """Drops every tensor and hands the memory back: torch's allocator would keep it from other processes."""
+        """The own close() of a factory's object; drops every tensor and hands the memory back, which torch's allocator would keep."""
+        if self.policy.kind == "factory" and self._reset is not _closed:
+            self._reset.end()
         self.flat, self.results, self._uploads, self._targets, self._carried, self._initial = [], [], [], [], [], []
         self._static, self.module, self._aside, self._call, self._reset = {}, None, [], _closed, _closed
         self.torch.cuda.empty_cache()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
@@ -24,13 +25,16 @@ def load_numpy(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(built.policy, torch.nn.Module):
         raise PolicyError(f"{policy.factory} returned a torch module", do="Run it with --backend eager (or compile).")
-    runner = FactoryRunner(built)
-    try:
-        runner.reset()  # a published policy comes out of its constructor with the state of its own self-test
-    except Exception as error:
-        raise factory.failure(runner.spec, error) from error
-    if not runner.spec.outputs:
-        _try_once(runner)
+    with contextlib.ExitStack() as undo:
+        undo.callback(factory.end, built.policy)
+        runner = FactoryRunner(built)
+        try:
+            runner.reset()  # a published policy comes out of its constructor with the state of its own self-test
+        except Exception as error:
+            raise factory.failure(runner.spec, error) from error
+        if not runner.spec.outputs:
+            _try_once(runner)
+        undo.pop_all()
     return runner
 
 
@@ -128,9 +132,7 @@ class FactoryRunner:
 
     def close(self) -> None:
         """The object's own close(), where it has one."""
-        close = getattr(self._policy, "close", None)
-        if callable(close):
-            close()
+        factory.end(self._policy)
 
 
 def _sequence(answer: Any) -> Sequence[Any]:

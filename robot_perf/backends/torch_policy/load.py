@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -33,7 +34,17 @@ class Loaded:
 
 
 def open_policy(policy: PolicySpec, *, device: str = "cpu", place: Place | None = None) -> Loaded:
-    """`policy` ready to be called on `device`; `place` moves its module there (a torch.export program before it is unwrapped)."""
+    """`policy` ready to be called on `device`; `place` moves its module there (a torch.export program before it is unwrapped).
+
+    A factory's object whose load fails here is closed.
+    """
+    with contextlib.ExitStack() as undo:
+        loaded = _open(policy, device, place, undo)
+        undo.pop_all()
+    return loaded
+
+
+def _open(policy: PolicySpec, device: str, place: Place | None, undo: contextlib.ExitStack) -> Loaded:
     import torch
 
     facts: dict[str, Any] = {}
@@ -51,6 +62,7 @@ def open_policy(policy: PolicySpec, *, device: str = "cpu", place: Place | None 
         arguments = (None,) * len(policy.inputs)
     else:
         built = factory.construct(policy)
+        undo.callback(factory.end, built.policy)
         policy, target = built.spec, built.policy
         module = target.eval() if isinstance(target, torch.nn.Module) else None
         if module is not None and place is not None:

@@ -73,7 +73,9 @@ class TorchRunner:
         return {**self._facts, "reset": self._reset.how}
 
     def close(self) -> None:
-        """Frees the module."""
+        """The own close() of a factory's object, then the module is free."""
+        if self.spec.kind == "factory":
+            self._reset.end()
         self._flat.clear()
         del self._call
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from robot_perf.backends.shared.own_reset import own_reset
+from robot_perf.policies import factory
 
 
 class Reset:
@@ -19,12 +20,16 @@ class Reset:
     """
 
     def __init__(self, module: Any, target: Any, batch: int) -> None:
-        self._module = module
+        self._module, self._target = module, target
         self._saved = {name: tensor.detach().clone() for name, tensor in _buffers(module)}
         self._places = {name: tensor.data_ptr() for name, tensor in _buffers(module)}
         self.name, self._method, self.note = own_reset(target, batch, _all_done)
         self.left: tuple[str, ...] = ()  # what the method left changed in the last reset
         self.other: tuple[str, ...] = ()  # what it set to other values than the loaded ones
+
+    def end(self) -> None:
+        """The policy's own close(), where it has one."""
+        factory.end(self._target)
 
     @property
     def how(self) -> str:
