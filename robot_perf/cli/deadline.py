@@ -35,7 +35,7 @@ OUTPUT = "Output"
 # fmt: off
 # One option, one line: the table of options reads as a table.
 def command(
-    policy: Annotated[list[str] | None, typer.Argument(help="One policy, or several at once as POLICY@RATE: a built-in (null, spin:<µs>, mlp, gru, lstm), a file (.onnx, TorchScript .pt, .pt2, pipeline .yaml), module:callable, or a name in configs/policies.", show_default=False)] = None,
+    policy: Annotated[list[str] | None, typer.Argument(help="One policy, or several at once as POLICY@RATE: a built-in (null, spin:<µs>, mlp, gru, lstm, act), a file (.onnx, TorchScript .pt, .pt2, pipeline .yaml), module:callable, or a name in configs/policies.", show_default=False)] = None,
     rate: Annotated[str | None, typer.Option(help="Control rate in Hz (required; fractions such as 83.3 are exact).", rich_help_panel=RUNNING, show_default=False)] = None,
     deadline_ms: Annotated[float | None, typer.Option(help="Relative deadline in ms.", rich_help_panel=BUDGET, show_default="the period")] = None,
     backend: Annotated[str | None, typer.Option(help="python, onnxruntime, eager, compile, …", rich_help_panel=RUNNING, show_default="by the policy's format")] = None,
@@ -102,7 +102,7 @@ def command(
         raise UsageError(
             "--rate is required",
             why="It is never in the policy file, and no default fits every robot.",
-            do=f"Write {first}@HZ, or add --rate HZ for all." if several else "Add --rate HZ.",
+            do=f"Write {first}@HZ, or add --rate HZ for all." if several else f"Add --rate HZ, for example: robot-perf deadline {first or 'mlp'} --rate 50.",
         )
     one_of("--overrun", overrun, ("skip", "queue"))
     one_of("--wait", wait, ("sleep", "hybrid", "spin"))
@@ -264,15 +264,15 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
 def in_range(name: str, value: float, low: float, high: float) -> float:
     """Refuses a number outside [low, high], NaN included."""
     if not low <= value <= high:
-        raise UsageError(f"{name} {value} is out of range", why=f"Allowed: {low:g} to {high:g}.")
+        raise UsageError(f"{name} {value:.10g} is out of range", why=f"Allowed: {low:,.10g} to {high:,.10g}.")
     return value
 
 
 def milliseconds(name: str, value: float) -> int:
     """Milliseconds to ns, within (0, 1 day]."""
-    ns = round(in_range(name, value, 0, 86_400_000) * 1_000_000)
+    ns = round(value * 1_000_000) if 0 < value <= 86_400_000 else 0
     if ns <= 0:
-        raise UsageError(f"{name} {value} ms is not positive")
+        raise UsageError(f"{name} {value:.10g} ms is out of range", why="Allowed: 0.000001 to 86,400,000 ms (a day).")
     return ns
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -56,5 +57,12 @@ def check_output(path: Path, *, force: bool) -> None:
         raise UsageError(f"{path} is a folder", do="Name a file in it.")
     if path.exists() and not force:
         raise UsageError(f"{path} exists", do="Choose another name or add --force.")
-    if not path.absolute().parent.is_dir():
-        raise UsageError(f"{path}: the folder {path.absolute().parent} does not exist", do="Create it first.")
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"{path}: the folder {folder} does not exist", do="Create it first.")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise UsageError(
+            f"{path} can't be written",
+            why=f"{path if path.exists() else folder} is not writable.",
+            do="Name another file.",
+        )

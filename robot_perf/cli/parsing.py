@@ -9,6 +9,15 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 
+_EXAMPLES = {
+    "--shape": "obs=1,48",
+    "--state": "h_in=h_out",
+    "--limit": "p99=12",
+    "--option": "hidden=512,256",
+    "--backend-option": "precision=fp16",
+    "--python": "tensorrt=/opt/trt/bin/python3",
+}
+
 
 def parse_pairs(name: str, values: list[str] | None) -> list[tuple[str, str]]:
     """NAME=VALUE each; the name may hold dots and colons, as tensor names do."""
@@ -16,7 +25,8 @@ def parse_pairs(name: str, values: list[str] | None) -> list[tuple[str, str]]:
     for value in values or []:
         key, equals, text = value.partition("=")
         if not equals or not key.strip() or not text.strip():
-            raise UsageError(f"{name} {value!r} is not NAME=VALUE", do=f"Write for example {name} obs=1,48.")
+            example = f"Write for example {name} {_EXAMPLES[name]}." if name in _EXAMPLES else ""
+            raise UsageError(f"{name} {value!r} is not NAME=VALUE", do=example)
         pairs.append((key.strip(), text.strip()))
     return pairs
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from robot_perf.cli.options import Force, Json, Output, emit_json
+from robot_perf.cli.options import Force, Json, emit_json
 from robot_perf.errors import ExitCode
 
 
@@ -16,7 +16,9 @@ def command(
         Path | None,
         typer.Argument(help="A step map, or the Run it was to become. Without it: list.", show_default=False),
     ] = None,
-    output: Output = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Run file.", show_default="where it was to lie")
+    ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the map where it is.")] = False,
     json: Json = False,
     force: Force = False,

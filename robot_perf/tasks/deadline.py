@@ -23,7 +23,7 @@ from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
 from robot_perf.stats.plan import plan_steps
 from robot_perf.tasks.reference import with_reference
-from robot_perf.tasks.run_files import check_folder, default_output
+from robot_perf.tasks.run_files import check_run_file, default_output
 from robot_perf.units import period_ns
 
 MAX_STEPS = 200_000_000
@@ -119,8 +119,11 @@ def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
     return period, budget
 
 
-def prepare(request: DeadlineRequest) -> Prepared:
-    """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't."""
+def prepare(request: DeadlineRequest, *, saved: bool = True) -> Prepared:
+    """Settles everything that can be settled without running the policy. Raises RobotPerfError for whatever can't.
+
+    `saved` says whether there will be a Run file: a place for it is looked at then.
+    """
     from robot_perf import policies
     from robot_perf.backends import BACKENDS, default_backend, why_not
 
@@ -160,9 +163,8 @@ def prepare(request: DeadlineRequest) -> Prepared:
     if reason := why_not(backend, policy):
         raise PolicyError(f"{policy.name}: backend {backend} can't take it", why=reason)
     output = request.output or default_output(policy.name, backend, request.rate_hz)
-    if output.exists() and not request.force:
-        raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
-    check_folder(output)
+    if saved:
+        check_run_file(output, force=request.force)
     return Prepared(
         request, policy, backend, loop, budget, output, request.steps is None and request.duration_ns is None
     )

@@ -10,6 +10,7 @@ from robot_perf.run.maps import MAP_FOLDER, MapEntry, copies_of, find_maps, maps
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
 from robot_perf.run.stepmap import StepMap, Word, is_alive
+from robot_perf.tasks.run_files import check_run_file
 
 
 def orphans() -> list[MapEntry]:
@@ -51,6 +52,7 @@ def recover(source: Path, output: Path | None, *, keep: bool = False, force: boo
     # a copy on disk lies where the Run was to lie
     folder = next((c.path.parent for c in copies if c.path.parent != MAP_FOLDER), Path("runs"))
     target = output or (source if source.suffix == ".parquet" else folder / name)
+    check_run_file(target, force=force)
     save(run, target, force=force)
     if not keep:
         for copy in copies:

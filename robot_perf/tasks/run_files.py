@@ -24,6 +24,21 @@ def check_folder(output: Path) -> None:
         )
 
 
+def check_run_file(output: Path, *, force: bool) -> None:
+    """Refuses a Run file's name that can't be meant, or would replace a file unasked. Raises UsageError."""
+    if str(output) == "-":
+        raise UsageError(
+            "-o - would write the Run to stdout",
+            why="It is a Parquet file.",
+            do="Name a file; --json prints the verdict.",
+        )
+    if output.is_dir():
+        raise UsageError(f"{output} is a folder", do="Name a file in it.")
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
+    check_folder(output)
+
+
 def make_folder(folder: Path) -> None:
     """The folder of a report, or of several Runs, before anything is measured for it. Raises UsageError."""
     check_folder(folder / "any")

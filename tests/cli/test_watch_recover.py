@@ -162,6 +162,12 @@ def test_watch_prefers_the_live_map_of_a_name(maps, capsys):
     live.close()
 
 
+def test_a_run_goes_to_a_file(orphan, capsys):
+    assert run("recover", str(orphan), "-o", "-") == 2
+    assert "Parquet" in capsys.readouterr().err
+    assert orphan.exists()
+
+
 def test_recover_of_a_folder_says_so(tmp_path, capsys):
     assert run("recover", str(tmp_path)) == 2
     assert "is a folder" in capsys.readouterr().err

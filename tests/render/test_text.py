@@ -109,6 +109,27 @@ def test_refused_settings_and_notes_are_shown():
     assert "note       warm-up did not settle" in report
 
 
+def test_what_the_loop_did_otherwise_than_by_default_is_shown(runs):
+    """A PASS of a loop that was kept warm is none of a robot that isn't: it was in the command line alone."""
+    asked = {
+        "wait": "hybrid",
+        "spin_margin_ns": 150_000,
+        "keep_warm": "rehearse:300",
+        "gc": "off",
+        "shape": "sleep-rest",
+    }
+    report = deadline_report(make_run(executions(50), loop=asked)).replace("\n           ", " ")
+    words = "shape sleep-rest; wait hybrid, spinning 150.0 µs before each release; kept warm by rehearse:300; Python's garbage collector off"
+    assert f"loop       {words}" in report
+    assert "\nloop " not in deadline_report(runs["pass"])
+
+
+def test_a_number_of_threads_that_the_runtime_chose_is_not_called_0():
+    run = make_run(executions(50), backend_facts={"threads": 0})
+    assert "threads as the runtime chose" in deadline_report(run).replace("\n           ", " ")
+    assert "0 threads" not in deadline_report(run)
+
+
 def test_late_steps_are_counted_by_kind(runs):
     verdict = judge(runs["fail"])
     report = deadline_report(runs["fail"]).replace("\n           ", " ")

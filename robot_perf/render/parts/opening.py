@@ -119,7 +119,9 @@ def backend_words(backend: Mapping[str, Any], facts: Mapping[str, Any], versions
         words = f"{name} (torch {clean(version)})"
     words += f" on {'CPU' if device == 'cpu' else clean(device)}"
     threads = facts.get("threads")
-    return words if not isinstance(threads, int) else f"{words}, {threads} thread{'s' * (threads != 1)}"
+    if not isinstance(threads, int):
+        return words
+    return f"{words}, {threads} thread{'s' * (threads != 1)}" if threads else f"{words}, threads as the runtime chose"
 
 
 def plan_words(loop: LoopSpec, budget: Budget, planned: bool) -> str:

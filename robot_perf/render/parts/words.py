@@ -8,9 +8,10 @@ from robot_perf.analyze.types import Outlier, Summary
 from robot_perf.render.cells import percent
 from robot_perf.render.lines import clean
 from robot_perf.run.model import Run
+from robot_perf.specs import LoopSpec
 from robot_perf.units import MS, format_count, format_duration
 
-__all__ = ["cold_words", "context_pairs", "outlier_words", "rate_words"]
+__all__ = ["cold_words", "context_pairs", "loop_words", "outlier_words", "rate_words"]
 
 _WORST = 3
 _INTERPRETER = ("process", "import")  # rows of the interpreter's own start: part of the first action, not of the policy
@@ -19,6 +20,8 @@ _INTERPRETER = ("process", "import")  # rows of the interpreter's own start: par
 def context_pairs(run: Run, summary: Summary, known: Sequence[str]) -> list[tuple[str, str]]:
     """(label, sentence) of what stands around the figures. `known` are the verdict's notes: a label repeats none of them."""
     pairs = [("rate", rate_words(summary))] if summary.period_ns else []
+    loop = loop_words(run.loop)
+    pairs += [("loop", loop)] if loop and summary.period_ns else []
     cold = cold_words(summary)
     pairs += [("cold start", cold)] if cold else []
     labels = (
@@ -48,6 +51,22 @@ def rate_words(summary: Summary) -> str:
         words += f"; longest gap between actions {format_duration(summary.max_gap.value_ns)}"
         words += f" at release {format_count(summary.max_gap.step)}"
     return words + _pace_words(summary)
+
+
+def loop_words(loop: LoopSpec) -> str:
+    """What the loop did otherwise than by default: figures with a cure or a spinning wait hold for a robot that has it too."""
+    parts = []
+    if loop.shape != "absolute":
+        parts.append(f"shape {clean(loop.shape)}")
+    if loop.wait == "hybrid":
+        parts.append(f"wait hybrid, spinning {format_duration(loop.spin_margin_ns)} before each release")
+    elif loop.wait != "sleep":
+        parts.append(f"wait {clean(loop.wait)}, a whole processor")
+    if loop.keep_warm != "none":
+        parts.append(f"kept warm by {clean(loop.keep_warm)}")
+    if loop.gc != "freeze":
+        parts.append(f"Python's garbage collector {'as by default' if loop.gc == 'default' else clean(loop.gc)}")
+    return "; ".join(parts)
 
 
 def _pace_words(summary: Summary) -> str:

@@ -48,7 +48,7 @@ def order_of(request: DeadlineRequest) -> ProfileOrder:
     from robot_perf.measure.profiling.run import ProfileOrder
     from robot_perf.tasks.deadline import prepare
 
-    prepared = prepare(request)
+    prepared = prepare(request, saved=False)
     return ProfileOrder(
         prepared.policy,
         prepared.backend,

@@ -316,3 +316,12 @@ def test_identities_are_taken_out_of_a_trace(tmp_path: Path) -> None:
 
 def test_the_arrays_of_a_made_profile_are_int64() -> None:
     assert steady().profile().kernels["start_ns"].dtype == np.int64
+
+
+def test_a_profile_needs_no_place_for_a_run(monkeypatch):
+    """It saves none: in a read-only folder it was refused, and told to name another with the -o that it had."""
+    from robot_perf.tasks.deadline import DeadlineRequest
+    from robot_perf.tasks.profiling.profile import order_of
+
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert order_of(DeadlineRequest("mlp", "500", steps=4)).loop.steps == 4
