@@ -32,7 +32,7 @@ def main(argv: list[str] | None = None) -> Any:
             raise
         _end(str(error), error.exit_code)
     except KeyboardInterrupt:
-        _end("interrupted; nothing was being measured", ExitCode.INVALID)
+        _end("interrupted; nothing was saved", ExitCode.INVALID)
     except Exception as error:
         if os.environ.get("ROBOT_PERF_DEBUG"):
             raise

@@ -76,6 +76,7 @@ def command(
         return
     if unit not in ("tok/s", "ms", "Hz"):
         raise unknown("--unit", unit, ("tok/s", "ms", "Hz"))
+    from robot_perf.cli.show import say, table_width
     from robot_perf.render.hardware.ceiling import ceiling_text
     from robot_perf.tasks.ceiling.answer import ceilings, document
     from robot_perf.tasks.ceiling.model import ModelRequest
@@ -99,11 +100,13 @@ def command(
     if json:
         emit_json(document(answer))
     else:
-        typer.echo(ceiling_text(document(answer), rate_hz=rate))
+        say(ceiling_text(document(answer), rate_hz=rate, width=table_width()))
 
 
 def _show_run(run: Path, target: TargetRequest, probe: Path | None, compute: str | None, json: bool) -> None:
+    from robot_perf.cli.show import say, table_width
     from robot_perf.render.hardware.ceiling import share_text
+    from robot_perf.render.lines import fit
     from robot_perf.specs import to_json
     from robot_perf.tasks.ceiling.meets import meet, meet_bench
 
@@ -112,10 +115,10 @@ def _show_run(run: Path, target: TargetRequest, probe: Path | None, compute: str
         if json:
             emit_json({"schema": "robot-perf/ceiling-share-1", "rows": [to_json(s) for s in shares]})
         else:
-            typer.echo("\n\n".join(share_text(s) for s in shares))
+            say(fit("\n\n".join(share_text(s) for s in shares), table_width()))
         return
     share = meet(run, target, probe=probe, dtype=compute)
     if json:
         emit_json({"schema": "robot-perf/ceiling-share-1", **to_json(share)})
     else:
-        typer.echo(share_text(share))
+        say(fit(share_text(share), table_width()))

@@ -69,8 +69,11 @@ def command(
     if json:
         emit_json(document(answer))
     elif output is None or str(output) != "-":
-        typer.echo(_text(answer))
-        typer.echo(f"saved      {output}" if output else "next       -o roofline.html draws it, with sliders; opens offline")
+        from robot_perf.cli.show import say, table_width
+        from robot_perf.render.lines import fit
+
+        say(fit(_text(answer), table_width()))
+        say(f"saved      {output}" if output else "next       -o roofline.html draws it, with sliders; opens offline")
 
 
 def _form(output: Path | None) -> str:

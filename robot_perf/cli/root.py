@@ -24,7 +24,7 @@ def _own_endings() -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         # A measurement that has begun has its own answer to Ctrl-C, and keeps its steps.
-        sys.stderr.write("robot-perf: interrupted; nothing was being measured\n")
+        sys.stderr.write("robot-perf: interrupted; nothing was saved\n")
         sys.exit(int(ExitCode.INVALID))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

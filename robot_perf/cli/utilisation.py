@@ -107,9 +107,11 @@ def _show(done: Utilised, *, as_json: bool) -> None:
         rate_hz = None if done.evidence.load is None else done.evidence.load.rate_hz
         show(utilisation_text(done.ladder, done.readings, done.busy, done.sampling, rate_hz=rate_hz, width=report_width()))  # fmt: skip
         if verdict is not None:
+            from robot_perf.render.lines import fit
             from robot_perf.render.text import verdict_line
 
-            say(f"\ndeadline   {verdict_line(verdict)}\nsaved      {done.path}      robot-perf deadline … for a verdict of full length")
+            say("\n" + fit(f"deadline   {verdict_line(verdict)}", report_width()))
+            say(f"saved      {done.path}\nnext       robot-perf deadline … for a verdict of full length")
     if verdict is not None and verdict.status == "INVALID":
         raise typer.Exit(int(ExitCode.INVALID))
     if not done.ladder.answered:

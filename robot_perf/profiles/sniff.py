@@ -59,7 +59,7 @@ class _Limited(io.RawIOBase):
 
 def open_profile(path: Path, importers: Mapping[str, tuple[str, str]], *, export: bool) -> Profile:
     """Reads `path` with the importer that its content names. Raises ProfileError."""
-    source = path.name
+    source = path.name or str(path)
     try:
         if not path.is_file():
             raise ProfileError(

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-__all__ = ["LABEL", "clean", "hanging", "join", "labelled", "pad", "pad_left", "shorten"]
+__all__ = ["LABEL", "clean", "fit", "hanging", "join", "labelled", "pad", "pad_left", "shorten"]
 
 _NUMBER_AND_UNIT = re.compile(r"(\d) (?=(?:%|ns|µs|ms|s|min|h|Hz|ppm)\b|%)")
+
+_LABELLED = re.compile(r"(?= {0,2}\S.{0,11} {2,}\S) {0,2}\S+(?: \S+)* {2,}")
 
 LABEL = 11  # width of the column of labels; only INCONCLUSIVE is wider
 
@@ -55,6 +57,26 @@ def hanging(text: str, width: int, indent: int = LABEL) -> list[str]:
     glued = _NUMBER_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}", text)
     lines = textwrap.wrap(glued, room, break_long_words=False, break_on_hyphens=False)
     return [line.replace("\N{NO-BREAK SPACE}", " ") for line in lines] or [""]
+
+
+def fit(text: str, width: int | None) -> str:
+    """A finished plain text with the lines that are wider than `width` wrapped, under their text where they have a label.
+
+    None has no limit. Tables are made to fit by whoever makes them (`grid.columns_that_fit`).
+    """
+    if width is None:
+        return text
+    lines = []
+    for line in text.split("\n"):
+        if cell_len(line) <= width:
+            lines.append(line)
+            continue
+        label = _LABELLED.match(line)
+        head = label[0] if label else " " * (len(line) - len(line.lstrip()))
+        indent = len(head) or 2
+        first, *rest = hanging(line[len(head) :], width, indent)
+        lines += [head + first, *(" " * indent + more for more in rest)]
+    return "\n".join(lines)
 
 
 def labelled(label: str, text: str, width: int, *, style: str = "", label_style: str = "") -> list[Text]:

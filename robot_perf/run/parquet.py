@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from robot_perf.errors import RunFileError, UsageError
+from robot_perf.errors import RunFileError, UsageError, did_you_mean
 from robot_perf.run.model import Run
 
 KEY = b"robot_perf.run"
@@ -58,17 +58,30 @@ def _pyarrow() -> tuple[Any, Any]:
     return pa, pq
 
 
+def _no_file(path: Path) -> RunFileError:
+    """What is there instead of the Run, and the nearest name or the newest Run there is."""
+    folder = path if path.is_dir() else path.parent
+    runs = sorted((p for p in folder.glob("*.parquet") if p.is_file()), key=lambda p: p.stat().st_mtime, reverse=True)
+    if path.is_dir():
+        return RunFileError(
+            f"{path} is a folder", do=f"The newest Run in it: {runs[0]}" if runs else "Name a Run file."
+        )
+    near = did_you_mean(path.name, [p.name for p in runs])
+    return RunFileError(f"{path} {'is not a file' if path.exists() else 'does not exist'}", do=near)
+
+
 def load(path: Path) -> Run:
     """A saved Run. Raises RunFileError with what is wrong: absent, not Parquet, not ours, damaged, another schema."""
     pa, pq = _pyarrow()
     if not path.is_file():
-        raise RunFileError(f"{path} {'is not a file' if path.exists() else 'does not exist'}")
+        raise _no_file(path)
     try:
         table = pq.read_table(path, partitioning=None)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise RunFileError(
             f"{path} is not a readable Run file",
             why=f"It has {path.stat().st_size:,} bytes and is no whole Parquet file.",
+            do=f"A step map becomes a Run by: robot-perf recover {path}" if path.suffix == ".map" else "",
             detail=str(error),
         ) from None
     raw = (table.schema.metadata or {}).get(KEY)

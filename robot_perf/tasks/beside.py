@@ -15,6 +15,7 @@ from robot_perf.measure.watch.nvml import open_meter
 from robot_perf.measure.watch.soak import HostReader, SoakSampler
 from robot_perf.run.model import Run
 from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline, run_deadline
+from robot_perf.tasks.interrupted import interrupted
 
 __all__ = ["load_specs", "run_soak", "run_under_load", "soak_request", "with_conditions"]
 
@@ -47,7 +48,7 @@ def run_under_load(
         pass  # a load that can't run here is refused before anything is measured
     run, path = run_deadline(prepared, on_progress)
     found = [("alone", run, path)]
-    if str(run.conditions["state"]).startswith("interrupted by"):
+    if interrupted(run):
         return found
     words = ", ".join(spec.text for spec in loads)
     loaded = replace(prepared, output=path.with_name(f"{path.stem}-load{path.suffix}"))

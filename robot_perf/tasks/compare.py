@@ -6,7 +6,7 @@ from pathlib import Path
 
 from robot_perf.analyze.comparison.comparable import CHECKED
 from robot_perf.analyze.comparison.compare import Comparison, compare
-from robot_perf.errors import RobotPerfError, unknown
+from robot_perf.errors import RobotPerfError, UsageError, unknown
 from robot_perf.run.parquet import load
 
 __all__ = ["compare_files"]
@@ -19,6 +19,10 @@ def compare_files(
     for field in allow:
         if field not in CHECKED:
             raise unknown("--allow", field, CHECKED)
+    for one, other, words in ((a, b, "A and B"), *(((*same, "the A/A pair"),) if same else ())):
+        if one.exists() and other.exists() and one.samefile(other):
+            # A slip in a script would read as "no difference", and an A/A pair of one Run as a noise floor of zero.
+            raise UsageError(f"{words} are the same file: {one}", do="Name two Runs.")
     runs = load(a), load(b)
     pair = None if same is None else (load(same[0]), load(same[1]))
     try:

@@ -111,3 +111,11 @@ def test_a_condition_may_be_allowed_to_differ(files, capsys):
 def test_unreadable_file(files, tmp_path, capsys):
     assert call("compare", files["a"], tmp_path / "nope.parquet") == 2
     assert "nope.parquet does not exist" in capsys.readouterr().err
+
+
+def test_a_run_is_not_compared_with_itself(files, capsys):
+    """A slip in a script read "no difference"; an A/A pair of one file, a noise floor of nothing."""
+    assert call("compare", files["a"], files["a"]) == 2
+    assert "A and B are the same file" in capsys.readouterr().err
+    assert call("compare", files["a"], files["slow"], "--aa", files["a"], files["a"]) == 2
+    assert "the A/A pair are the same file" in capsys.readouterr().err

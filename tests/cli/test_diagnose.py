@@ -71,7 +71,7 @@ def test_exit_codes_of_every_sample(run: Run, samples: Path) -> None:
     [
         (("--on", "no such device"), "no such device"), (("--steps", "("), "not a regular expression"), (("--rate", "0"), "rate"), (("--threshold", "a=1"), "unknown"),
         (("--threshold", "primary_share=x"), "NAME=NUMBER"), (("--predict", "x@linear=1x2x3,dtype=bf16"), "needs an ncu report"), (("--predict", "nonsense"), "can't be read"),
-        (("--counters", "missing.csv"), "no such file"), (("--cache-control", "perhaps"), "Allowed: none, all"), (("-o", "report.pdf"), ".md, .html or .json"),
+        (("--counters", "missing.csv"), "no such file"), (("--counters", "."), ".: is a folder"), (("--cache-control", "perhaps"), "Allowed: none, all"), (("-o", "report.pdf"), ".md, .html or .json"),
     ],
 )  # fmt: skip
 def test_bad_options_end_in_one_message(run: Run, samples: Path, words: tuple[str, ...], message: str) -> None:

@@ -39,3 +39,17 @@ def test_floor(capsys, monkeypatch):
     assert floor[0]["wakeup"]["n"] == 200
     assert call("doctor", "--floor") == 0
     assert "floor      the null policy every 1 ms, 200 releases a row" in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_all_of_a_floor(capsys, monkeypatch):
+    """Its second measurement began where the first one was interrupted."""
+    begun = []
+
+    def interrupted(prepared):
+        begun.append(prepared)
+        return make_run(executions(20), state="interrupted by SIGINT after 20 of 5,000 releases"), None
+
+    monkeypatch.setattr("robot_perf.tasks.deadline.run_deadline", interrupted)
+    assert call("doctor", "--floor", "--json") == 4
+    assert len(begun) == 1
+    assert "interrupted" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.cells import cell_len
 
 from robot_perf.cli.__main__ import main
 
@@ -100,6 +101,31 @@ def test_ceiling_answers_a_rate_and_its_inverse() -> None:
     assert row["largest_that_fits"][0]["value"] == pytest.approx(40.96e9)
     out = text("ceiling", "--params", "8e9", "--weight-bits", "4", "--rate", "10", "--on", "agx-orin")
     assert "yes: up to 5 tokens an action, 80 % headroom with 1" in out and "at most 41 B parameters at 4 bits" in out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (
+            "ceiling",
+            "--params",
+            "8e9",
+            "--rate",
+            "10",
+            "--on",
+            "Jetson Orin Nano 8GB Super",
+            "--on",
+            "Jetson AGX Orin 64GB",
+        ),
+        ("ceiling", "--model", "pi0", "--on", "GeForce RTX 4090", "--rate", "50", "--executed", "25"),
+        ("roofline", "linear", "--hidden", "512", "--tokens", "1", "--on", "Jetson Orin Nano 8GB"),
+        ("roofline", "mlp", "--on", "Jetson Orin Nano 8GB"),
+    ],
+)
+def test_hardware_fits_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]) -> None:
+    monkeypatch.setattr("robot_perf.cli.show.table_width", lambda: 80)
+    lines = text(*words).splitlines()
+    assert max(map(cell_len, lines)) <= 80, [line for line in lines if cell_len(line) > 80]
 
 
 def test_ceiling_of_a_policy() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from robot_perf.render.lines import LABEL, clean, hanging, labelled, pad, pad_left, shorten
+from robot_perf.render.lines import LABEL, clean, fit, hanging, labelled, pad, pad_left, shorten
 
 
 @given(st.text())
@@ -47,3 +47,21 @@ def test_labels_wrap_under_themselves():
     assert all(line.startswith(" " * LABEL + "word") for line in lines[1:])
     assert max(map(len, lines)) <= 60
     assert labelled("INCONCLUSIVE", "text", 60)[0].plain == "INCONCLUSIVE  text"
+
+
+def test_lines_that_are_too_wide_are_wrapped_under_their_text():
+    text = (
+        "assumes    "
+        + "one two three " * 8
+        + "\n  ridge      "
+        + "four " * 20
+        + "\nshort\n"
+        + "an answer of many words " * 5
+    )
+    assert fit(text, None) == text
+    lines = fit(text, 60).split("\n")
+    assert max(map(cell_len, lines)) <= 60
+    assert lines[0].startswith("assumes    one") and lines[1].startswith("           ") and lines[1][11] != " "
+    assert any(line.startswith("  ridge      four") for line in lines) and "short" in lines
+    assert lines[-1].startswith("  ") and lines[-1][2] != " "
+    assert " ".join(fit(text, 60).split()) == " ".join(text.split())

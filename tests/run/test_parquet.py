@@ -105,7 +105,7 @@ def test_foreign_files_get_one_message(tmp_path):
         load(tmp_path / "other.parquet")
     with pytest.raises(RunFileError, match="does not exist"):
         load(tmp_path / "absent.parquet")
-    with pytest.raises(RunFileError, match="not a file"):
+    with pytest.raises(RunFileError, match="is a folder"):
         load(tmp_path)
 
 
@@ -148,3 +148,16 @@ def test_mutated_run_files(tmp_path):
     pq.write_table(strings, tmp_path / "c.parquet")
     with pytest.raises(RunFileError, match="column step"):
         load(tmp_path / "c.parquet")
+
+
+def test_what_is_no_run_file_is_said_with_the_next_step(tmp_path):
+    with pytest.raises(RunFileError, match=r"is a folder\nName a Run file"):
+        load(tmp_path)
+    save(a_run(), tmp_path / "walk.parquet")
+    with pytest.raises(RunFileError, match=r"is a folder\nThe newest Run in it: .*walk\.parquet"):
+        load(tmp_path)
+    with pytest.raises(RunFileError, match=r"does not exist\nDid you mean walk\.parquet\?"):
+        load(tmp_path / "wlak.parquet")
+    (tmp_path / "walk.map").write_bytes(b"RPSMAP1")
+    with pytest.raises(RunFileError, match=r"robot-perf recover .*walk\.map"):
+        load(tmp_path / "walk.map")

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from robot_perf.analyze.ceiling.meets import CeilingShare
-from robot_perf.render.grid import grid
+from robot_perf.render.grid import columns_that_fit, grid
 from robot_perf.render.hardware.roofline import share
-from robot_perf.render.lines import clean
+from robot_perf.render.lines import clean, fit
 from robot_perf.units import format_bandwidth, format_duration, format_flop_s
 
 __all__ = ["ceiling_text", "share_text"]
@@ -18,11 +18,11 @@ __all__ = ["ceiling_text", "share_text"]
 UNKNOWN = "unknown"
 
 
-def ceiling_text(document: Mapping[str, Any], *, rate_hz: float | None = None) -> str:
-    """The answer of `tasks.ceiling.document` for a person."""
+def ceiling_text(document: Mapping[str, Any], *, rate_hz: float | None = None, width: int | None = None) -> str:
+    """The answer of `tasks.ceiling.document` for a person, on a terminal of `width` columns; None has no limit."""
     rows = document["rows"]
     single = document["kind"] == "policy"
-    table = _policy_table(rows, rate_hz) if single else _decoder_table(rows, document["batch"], rate_hz)
+    table = _policy_table(rows, rate_hz, width) if single else _decoder_table(rows, document["batch"], rate_hz, width)
     lines = [clean(document["model"]), table]
     if single and len({r["device"] for r in rows}) == 1:
         lines += ["", _phases(rows[0])]
@@ -35,7 +35,7 @@ def ceiling_text(document: Mapping[str, Any], *, rate_hz: float | None = None) -
     if rate_hz is not None and len({r["device"] for r in rows}) == 1:
         lines += _limits(rows[0], rate_hz)
     lines.append(f"next       {_next(document, rate_hz)}")
-    return "\n".join(lines)
+    return fit("\n".join(lines), width)
 
 
 def _next(document: Mapping[str, Any], rate_hz: float | None) -> str:
@@ -46,7 +46,7 @@ def _next(document: Mapping[str, Any], rate_hz: float | None) -> str:
     return "--measured VALUE, or --run RUN.parquet, puts a measurement beside its bound"
 
 
-def _decoder_table(rows: Sequence[Mapping[str, Any]], batch: int, rate_hz: float | None) -> str:
+def _decoder_table(rows: Sequence[Mapping[str, Any]], batch: int, rate_hz: float | None, width: int | None) -> str:
     head = ["device", "mode", "bound tok/s", "expected", "step", "limited by", "fits memory"]
     if batch > 1:
         head.insert(3, "per stream")
@@ -61,10 +61,10 @@ def _decoder_table(rows: Sequence[Mapping[str, Any]], batch: int, rate_hz: float
         if rate_hz is not None:
             cells.append(_at_rate(r.get("at_rate")))
         body.append(cells)
-    return grid(head, body, left=(0, 1, len(head) - 1) if rate_hz is not None else (0, 1))
+    return _beside(head, body, (0, 1, len(head) - 1) if rate_hz is not None else (0, 1), width)
 
 
-def _policy_table(rows: Sequence[Mapping[str, Any]], rate_hz: float | None) -> str:
+def _policy_table(rows: Sequence[Mapping[str, Any]], rate_hz: float | None, width: int | None) -> str:
     head = ["device", "mode", "floor", "bytes only", "chunks/s", "actions/s", "limited by", "fits memory"]
     if rate_hz is not None:
         head.append(f"at {rate_hz:g} Hz")
@@ -76,7 +76,16 @@ def _policy_table(rows: Sequence[Mapping[str, Any]], rate_hz: float | None) -> s
         if rate_hz is not None:
             cells.append(_at_rate(r.get("at_rate")))
         body.append(cells)
-    return grid(head, body, left=(0, 1, len(head) - 1) if rate_hz is not None else (0, 1))
+    return _beside(head, body, (0, 1, len(head) - 1) if rate_hz is not None else (0, 1), width)
+
+
+def _beside(head: Sequence[str], body: Sequence[Sequence[str]], left: Sequence[int], width: int | None) -> str:
+    """The table; in parts that each name device and mode again where the terminal is too narrow for one."""
+    parts = []
+    for chosen in columns_that_fit([head, *body], range(len(head)), 2, width):
+        at_left = [i for i, column in enumerate(chosen) if column in left]
+        parts.append(grid([head[i] for i in chosen], [[row[i] for i in chosen] for row in body], left=at_left))
+    return "\n\n".join(parts)
 
 
 def _phases(row: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.render.cells import percent
-from robot_perf.units import format_count, format_duration, format_probability
+from robot_perf.units import format_bound, format_count, format_duration, format_probability
 
 __all__ = ["Pairs", "count_pairs"]
 
@@ -64,11 +64,17 @@ def _at(count: int, release: int | None) -> str:
     )
 
 
+def _away(verdict: Verdict, low: float, high: float) -> tuple[str, str]:
+    """Two bounds, rounded as the headline rounds them: away from what they claim."""
+    allowed = verdict.allowed_miss_rate
+    return format_bound(low, allowed, upper=False), format_bound(high, allowed, upper=True)
+
+
 def _bounds(verdict: Verdict) -> list[tuple[str, str]]:
     if verdict.miss_rate is None or verdict.miss_rate_upper is None or verdict.miss_rate_lower is None:
         return []
-    low, high = format_probability(verdict.miss_rate_lower), format_probability(verdict.miss_rate_upper)
-    plain_low, plain_high = format_probability(verdict.plain_lower or 0), format_probability(verdict.plain_upper or 0)
+    low, high = _away(verdict, verdict.miss_rate_lower, verdict.miss_rate_upper)
+    plain_low, plain_high = _away(verdict, verdict.plain_lower or 0, verdict.plain_upper or 0)
     seen = "none seen" if verdict.observed_burst is None else f"{verdict.observed_burst:.3g} seen"
     passes = (
         "can't pass"

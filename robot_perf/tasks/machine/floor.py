@@ -34,11 +34,12 @@ def measure_floor(*, rate_hz: int = RATE_HZ, steps: int = STEPS) -> tuple[Floor,
 def _measure(settings: str, asked: RealTime, rate_hz: int, steps: int) -> Floor:
     from robot_perf.analyze.summary import summarize
     from robot_perf.tasks.deadline import DeadlineRequest, prepare, run_deadline
+    from robot_perf.tasks.interrupted import whole
 
     with Scratch("floor-") as folder:
         request = DeadlineRequest(
             policy="null", rate_hz=str(rate_hz), steps=steps, real_time=asked, output=folder / "floor.parquet"
         )
-        run, _path = run_deadline(prepare(request))
+        run = whole(run_deadline(prepare(request))[0])
     effective: Mapping[str, Any] = run.conditions.get("real_time") or {}
     return Floor(settings, summarize(run), tuple(effective.get("refused") or ()))

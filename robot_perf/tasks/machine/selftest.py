@@ -15,6 +15,7 @@ from robot_perf.analyze.verdict import judge
 from robot_perf.run.model import Run
 from robot_perf.run.scratch import Scratch
 from robot_perf.tasks.deadline import DeadlineRequest, prepare, run_deadline
+from robot_perf.tasks.interrupted import whole
 from robot_perf.units import US, format_us
 
 SPIN_US = (50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000)
@@ -59,7 +60,7 @@ def _run(folder: Path, policy: str, rate: str, steps: int, **options: object) ->
         output=folder / "run.parquet",
         force=True,
     )
-    return run_deadline(prepare(request))[0]
+    return whole(run_deadline(prepare(request))[0])
 
 
 def _harness(folder: Path, steps: int) -> Reading:

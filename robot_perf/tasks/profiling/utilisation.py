@@ -15,6 +15,7 @@ from robot_perf.run.scratch import Scratch
 from robot_perf.run.stepmap import Phase, Word
 from robot_perf.tasks.beside import with_conditions
 from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline
+from robot_perf.tasks.interrupted import interrupted
 
 if TYPE_CHECKING:
     from robot_perf.analyze.diagnose import Diagnosis
@@ -61,7 +62,9 @@ def run_utilisation(
     kept = sampler.conditions()
     run = with_conditions(run, {"utilisation": kept})
     path = keep(run, prepared.output, force=prepared.request.force)
-    diagnosis, reason = traced(prepared, trace_steps)
+    diagnosis, reason = None, "no trace: the run was interrupted"
+    if not interrupted(run):
+        diagnosis, reason = traced(prepared, trace_steps)
     return of_run(run, path, diagnosis, reason)
 
 
