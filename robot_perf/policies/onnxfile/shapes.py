@@ -29,10 +29,10 @@ BROADCAST = frozenset({
 
 
 def known_shapes(model: Any, inputs: tuple[TensorSpec, ...], sizes: dict[str, int]) -> dict[str, Shape]:
-    """Shapes by tensor name: inputs, initializers, what the exporter wrote, then what the rules give."""
+    """Shapes by tensor name: inputs, initializers, what the exporter wrote of results and outputs, then what the rules give."""
     shapes: dict[str, Shape] = {t.name: t.shape for t in inputs}
     shapes.update({i.name: tuple(i.dims) for i in model.graph.initializer})
-    for value in model.graph.value_info:
+    for value in (*model.graph.value_info, *model.graph.output):
         dims = dims_of(value)
         if dims is not None and all(isinstance(d, int) or d in sizes for d in dims):
             shapes[value.name] = tuple(d if isinstance(d, int) else sizes[str(d)] for d in dims)
@@ -57,6 +57,8 @@ def _apply(node: Any, shapes: dict[str, Shape], constants: dict[str, Any]) -> No
         return
     elif node.op_type in SAME:
         result = ins[0]
+    elif node.op_type == "Slice":
+        result = _slice(ins[0], [_ints(constants.get(name)) if name else [] for name in node.input[1:]])
     else:
         rule = RULES.get(node.op_type)
         axes = _ints(constants.get(node.input[1])) if len(node.input) > 1 else None
@@ -130,6 +132,24 @@ def _reshape(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int
     if -1 in sizes:
         rest = math.prod(n for n in sizes if n != -1)
         sizes[sizes.index(-1)] = math.prod(ins[0]) // rest if rest > 0 else 0
+    return tuple(sizes)
+
+
+def _slice(shape: Shape, given: list[list[int] | None]) -> Shape | None:
+    """Opset 10 on: starts, ends, and as far as they are there axes and steps, all of them constants."""
+    starts, ends, axes, steps = (*given, [], [], [], [])[:4]
+    if not starts or ends is None or axes is None or steps is None:
+        return None
+    axes, steps = axes or list(range(len(starts))), steps or [1] * len(starts)
+    if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
+        return None
+    sizes = list(shape)
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        if not -len(shape) <= axis < len(shape):
+            return None
+        # a Python slice cuts as ONNX does, but for an end before the beginning, which ONNX writes as a huge negative number
+        backwards_to_0 = step < 0 and end < -shape[axis]
+        sizes[axis] = len(range(shape[axis])[start : None if backwards_to_0 else end : step])
     return tuple(sizes)
 
 

@@ -167,7 +167,9 @@ def _policy(request: RooflineRequest, device: DeviceSpec, mode: PowerMode | None
         raise UsageError(
             f"{spec.name}: none of its operators could be counted",
             why=f"Shapes unknown: {', '.join(f'{n} {k}' for k, n in count.uncounted.items()) or 'no operators'}.",
-            do="Give the sizes of its open axes with --shape.",
+            do="Give the sizes of its open axes with --shape."
+            if any(any(t.symbols) for t in spec.inputs)
+            else "Write its shapes into the file: onnx.save(onnx.shape_inference.infer_shapes(onnx.load(FILE)), NEW_FILE).",
         )
     roof = _roof(device, mode, request.dtype or count.dtype)
     whole = Work(count.flop, max(1, count.least_bytes), spec.name)

@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from robot_perf.errors import PolicyError
 from robot_perf.policies import describe
 from robot_perf.policies.formats.operators import count_operators
+from robot_perf.policies.onnxfile.shapes import known_shapes
+from robot_perf.specs import TensorSpec
 
-pytest.importorskip("onnx")
+onnx = pytest.importorskip("onnx")
 
 
 def test_the_built_in_mlp_by_hand() -> None:
@@ -130,3 +134,50 @@ def test_a_broken_export_ends_in_one_message(tmp_path: Path, document: Any) -> N
 
     with pytest.raises(PolicyError, match="can't be read"):
         count(exported(tmp_path / "p.pt2", document), PolicySpec("p", "torch_export"))
+
+
+def _sliced(starts: list[int], ends: list[int], axes: list[int], steps: list[int], shape: list[int]) -> Any:
+    """A model that slices its input, the bounds as initializers."""
+    h, t = onnx.helper, onnx.TensorProto
+    bounds = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    held = [h.make_tensor(name, t.INT64, [len(values)], values) for name, values in bounds.items()]
+    node = h.make_node("Slice", ["x", *bounds], ["y"])
+    graph = h.make_graph(
+        [node, h.make_node("Tanh", ["y"], ["z"])],
+        "sliced",
+        [h.make_tensor_value_info("x", t.FLOAT, shape)],
+        [h.make_tensor_value_info("z", t.FLOAT, None)],
+        held,
+    )
+    return h.make_model(graph, opset_imports=[h.make_opsetid("", 17)])
+
+
+@given(st.data())
+def test_slices_have_the_shapes_that_onnx_infers(data: Any) -> None:
+    """What keeps a history: the newest rows of it, with the observation behind them."""
+    shape = data.draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
+    axes = data.draw(st.lists(st.integers(0, len(shape) - 1), min_size=1, max_size=len(shape), unique=True))
+    bound = st.one_of(st.integers(-8, 8), st.sampled_from([2**63 - 1, -(2**63)]))
+    many = {"min_size": len(axes), "max_size": len(axes)}
+    starts, ends = data.draw(st.lists(bound, **many)), data.draw(st.lists(bound, **many))
+    steps = data.draw(st.lists(st.sampled_from([1, 2, 3, -1, -2]), **many))
+    model = _sliced(starts, ends, axes, steps, shape)
+    inferred = onnx.shape_inference.infer_shapes(model).graph.value_info[0]
+    wanted = tuple(d.dim_value for d in inferred.type.tensor_type.shape.dim)
+    assert known_shapes(model, (TensorSpec("x", "float32", tuple(shape)),), {})["y"] == wanted
+
+
+def test_declared_outputs_are_known_shapes() -> None:
+    """A custom operator in the middle hides the rest, but what the file promises of its outputs stands there."""
+    h, t = onnx.helper, onnx.TensorProto
+    nodes = [h.make_node("Resize", ["x"], ["history"]), h.make_node("MatMul", ["history", "w"], ["z"])]
+    outputs = [h.make_tensor_value_info("z", t.FLOAT, [1, 3]), h.make_tensor_value_info("history", t.FLOAT, [1, 4])]
+    graph = h.make_graph(
+        nodes,
+        "g",
+        [h.make_tensor_value_info("x", t.FLOAT, [1, 4])],
+        outputs,
+        [h.make_tensor("w", t.FLOAT, [4, 3], [0.0] * 12)],
+    )
+    model = h.make_model(graph, opset_imports=[h.make_opsetid("", 17)])
+    assert known_shapes(model, (TensorSpec("x", "float32", (1, 4)),), {})["history"] == (1, 4)
