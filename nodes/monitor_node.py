@@ -185,7 +185,7 @@ class MonitorNode(Node):  # type: ignore[misc]
 
 def main(args: list[str] | None = None) -> int:
     """The executable."""
-    return serve("monitor_node", MonitorNode, args)
+    return serve("monitor_node", MonitorNode, TABLE, args)
 
 
 if __name__ == "__main__":

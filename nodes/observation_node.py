@@ -154,7 +154,7 @@ class ObservationNode(Node):  # type: ignore[misc]
 
 def main(args: list[str] | None = None) -> int:
     """The executable."""
-    return serve("observation_node", ObservationNode, args)
+    return serve("observation_node", ObservationNode, TABLE, args)
 
 
 if __name__ == "__main__":

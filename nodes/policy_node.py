@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.measure.node.parameters import PARAMETERS
 from robot_perf.measure.node.thread import OnlyThread
 from robot_perf.nodes import ros
 from robot_perf.nodes.policy import PolicyNode
@@ -23,6 +24,8 @@ __all__ = ["PolicyNode", "main"]
 
 def main(args: list[str] | None = None) -> int:
     """The executable `policy_node`."""
+    if ros.asked_for_help("policy_node", PARAMETERS, args):
+        return int(ExitCode.PASS)
     try:
         ros.require()
     except RobotPerfError as error:
@@ -45,6 +48,11 @@ def main(args: list[str] | None = None) -> int:
             if node.trigger_configure() != success or node.trigger_activate() != success:
                 ros.say("policy_node: autostart failed; the reason is above")
                 why = ""
+        else:
+            name = node.get_fully_qualified_name()
+            node.get_logger().info(
+                f"unconfigured: ros2 lifecycle set {name} configure, then activate; -p autostart:=true does both"
+            )
         if why:
             _serve(node, executor, str(kind))
     except KeyboardInterrupt:

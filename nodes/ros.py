@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any
 
 from robot_perf.errors import RobotPerfError, UsageError, install_line
-from robot_perf.measure.node.parameters import PARAMETERS, Parameter, checked
+from robot_perf.measure.node.parameters import PARAMETERS, Parameter, checked, help_text, strangers
 
 MISSING: Exception | None = None
 try:
@@ -159,7 +159,21 @@ def declare(node: Any, table: tuple[Parameter, ...] = PARAMETERS) -> list[str]:
             )
             if not node.has_parameter(p.name):
                 node.declare_parameter(p.name, p.default, descriptor, ignore_override=True)
+    # Said, not refused: a parameter file for all nodes (/**) holds other nodes' names too.
+    given = [name for name in getattr(node, "_parameter_overrides", {}) if not node.has_parameter(name)]
+    for words in strangers(table, given):
+        node.get_logger().warning(words)
     return found
+
+
+def asked_for_help(executable: str, table: tuple[Parameter, ...], args: list[str] | None) -> bool:
+    """Prints the parameters where `--help` stands before ROS's own arguments, and says whether it did. Needs no rclpy."""
+    words = sys.argv[1:] if args is None else args
+    own = words[: words.index("--ros-args")] if "--ros-args" in words else words
+    if "--help" not in own and "-h" not in own:
+        return False
+    sys.stdout.write(help_text(executable, table) + "\n")
+    return True
 
 
 def values_of(node: Any, table: tuple[Parameter, ...] = PARAMETERS) -> dict[str, Any]:

@@ -8,16 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 from robot_perf.errors import ExitCode, RobotPerfError
+from robot_perf.measure.node.parameters import Parameter
 from robot_perf.nodes import ros
 
 _LOOK_S = 0.2
 
 
-def serve(name: str, make: Callable[[], Any], args: list[str] | None) -> int:
+def serve(name: str, make: Callable[[], Any], table: tuple[Parameter, ...], args: list[str] | None) -> int:
     """Makes a node and spins it until a signal, or until `node.over(now_s)`; then `node.end()`. The exit code of the executable.
 
     Without rclpy, or with a parameter that is refused, it says so on standard error: exit code 2.
     """
+    if ros.asked_for_help(name, table, args):
+        return int(ExitCode.PASS)
     node = None
     try:
         ros.require()

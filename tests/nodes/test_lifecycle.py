@@ -220,6 +220,13 @@ def test_a_failed_configure_closes_what_it_loaded(start, tmp_path, place):
     assert seen[-1]["files"] <= seen[len(_FAULTS) - 1]["files"], seen
 
 
+def test_a_node_that_waits_says_for_what_and_names_what_it_ignores(start):
+    node = start("policy_node", policy="null", rate=50, deadlin_ms=5)
+    log = node.wait_for("unconfigured: ros2 lifecycle set /policy_node configure, then activate")
+    assert "parameter deadlin_ms is none of this node's and changes nothing. Did you mean deadline_ms?" in log
+    node.end()
+
+
 _PARAMETERS = """
 import json, sys, rclpy
 from robot_perf.nodes.policy_node import PolicyNode

@@ -24,6 +24,18 @@ sys.exit(importlib.import_module("robot_perf.nodes." + sys.argv[1]).main([]))
 
 
 @pytest.mark.parametrize("node", ["policy_node", "monitor_node", "observation_node"])
+def test_help_lists_the_parameters_without_rclpy(node):
+    """It began the node, and printed nothing."""
+    code = _BLOCK.replace("main([])", "main(['--help'])")
+    done = subprocess.run(
+        [sys.executable, "-c", code, node, "x86_64"], cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"{node} --ros-args -p NAME:=VALUE")
+    assert "\n  rate\n" in done.stdout
+
+
+@pytest.mark.parametrize("node", ["policy_node", "monitor_node", "observation_node"])
 @pytest.mark.parametrize(
     ("machine", "words", "never"),
     [("x86_64", "robot_perf[ros]", "no x86_64 wheel"), ("aarch64", "There is no aarch64 wheel", "pip install")],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, did_you_mean
 
 Value = float | int | bool | str
 
@@ -242,6 +243,36 @@ def missing(table: tuple[Parameter, ...], values: Mapping[str, Any], refused: Se
         and values.get(p.name) in (None, "")
         and not any(text.startswith(f"parameter {p.name}:") for text in refused)
     ]
+
+
+def strangers(table: Sequence[Parameter], given: Sequence[str]) -> list[str]:
+    """One sentence for every name that the table lacks: ROS ignores such a parameter, and the default stands in its place."""
+    known = [p.name for p in table]
+    return [
+        " ".join(
+            filter(None, (f"parameter {name} is none of this node's and changes nothing.", did_you_mean(name, known)))
+        )
+        for name in given
+        if name not in known and not name.startswith("qos_overrides.")
+    ]
+
+
+def help_text(executable: str, table: Sequence[Parameter]) -> str:
+    """What `EXECUTABLE --help` prints: how parameters are given, and all of them."""
+    lines = [f"{executable} --ros-args -p NAME:=VALUE … (or --params-file FILE.yaml); docs/ros2.md", ""]
+    for p in table:
+        default = "required" if p.default is None else f"default {_written(p.default)}"
+        lines.append(f"  {p.name}")
+        lines += textwrap.wrap(
+            f"{p.description} {p.allowed}; {default}".rstrip(), 74, initial_indent="      ", subsequent_indent="      "
+        )
+    return "\n".join(lines)
+
+
+def _written(value: Value) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, (int, float)) else value or "empty"
 
 
 def problems(values: Mapping[str, Any]) -> list[str]:
