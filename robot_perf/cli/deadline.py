@@ -251,8 +251,11 @@ def tell_github(name: str, run: Run, inconclusive_is: str | None, *, to_stderr: 
     say(annotations([(name, run)], inconclusive_is=inconclusive_is), err=to_stderr)
     page = os.environ.get("GITHUB_STEP_SUMMARY")
     if page:
-        with Path(page).open("a", encoding="utf-8") as file:
-            file.write(step_summary([(name, run)]))
+        try:
+            with Path(page).open("a", encoding="utf-8") as file:
+                file.write(step_summary([(name, run)]))
+        except OSError as error:
+            raise UsageError(f"GITHUB_STEP_SUMMARY {page} can't be written", detail=error.strerror or "") from None
 
 
 def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:

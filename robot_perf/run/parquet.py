@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -16,10 +17,13 @@ from robot_perf.run.model import Run
 KEY = b"robot_perf.run"
 
 
-def save(run: Run, path: Path, *, force: bool = False) -> Path:
-    """Writes the Run beside its final name, then renames: a reader never sees half a file. Returns the path."""
+def save(run: Run, path: Path, *, force: bool = False, numbered: bool = False) -> Path:
+    """Writes the Run beside its final name, then gives it that: a reader never sees half a file. Returns the path.
+
+    Without `force` nothing is replaced: where the name is taken it is an error, or with `numbered` the next free NAME-2, NAME-3, …
+    """
     pa, pq = _pyarrow()
-    if path.exists() and not force:
+    if path.exists() and not force and not numbered:
         raise UsageError(f"{path} exists", do="Choose another name with -o or add --force.")
     path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({name: pa.array(column, pa.int64()) for name, column in run.columns.items()})
@@ -27,10 +31,25 @@ def save(run: Run, path: Path, *, force: bool = False) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         pq.write_table(table, temporary, compression="zstd")
-        temporary.replace(path)
+        return temporary.replace(path) if force else _named(temporary, path, numbered=numbered)
     finally:
         temporary.unlink(missing_ok=True)
-    return path
+
+
+def _named(temporary: Path, path: Path, *, numbered: bool) -> Path:
+    """The file under `path`, or the next free name: a link fails where the name is taken, a look beforehand may come too early."""
+    more = (path.with_name(f"{path.stem}-{number}{path.suffix}") for number in itertools.count(2))
+    for target in itertools.chain((path,), more if numbered else ()):
+        try:
+            os.link(temporary, target)
+        except FileExistsError:
+            continue
+        except OSError:  # a file system without hard links (exFAT, some network ones): a look must do
+            if target.exists():
+                continue
+            temporary.replace(target)
+        return target
+    raise UsageError(f"{path} exists", do="Choose another name with -o or add --force.")
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -217,11 +218,14 @@ def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tup
 
 
 def keep(run: Run, output: Path, *, force: bool) -> Path:
-    """Saves a measured Run, and only then removes its step map. Raises RunFileError that names the map where saving fails."""
+    """Saves a measured Run, and only then removes its step map. Raises RunFileError that names the map where saving fails.
+
+    A name that somebody else took in the meantime (two runs that began in one second) costs no Run: it gets a number.
+    """
     path = run.conditions.get("step_map")
     run = Run(run.columns, {k: v for k, v in run.conditions.items() if k != "step_map"})
     try:
-        saved = save(run, output, force=force)
+        saved = save(run, output, force=force, numbered=True)
     except (OSError, RobotPerfError) as error:
         raise RunFileError(
             f"the Run can't be saved as {output}",
@@ -286,7 +290,7 @@ def measure_deadline(
             order=order,
             conditions=conditions | {"truth": reference.conditions()},
             python=request.python.get(prepared.backend, sys.executable),
-            disk_copy=output.with_suffix(".map"),
+            disk_copy=output.with_name(f"{output.stem}-{os.getpid()}.map"),  # two runs may be meant for one name
             flush_s=request.flush_s,
             hang_s=request.hang_s,
             ready=ready,

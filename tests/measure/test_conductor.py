@@ -416,3 +416,19 @@ def test_a_factory_that_contradicts_itself_is_a_load_error_and_keeps_its_cold_st
         measure(tmp_path, "liar:Policy", steps=60)
     assert caught.value.exit_code == 2
     assert set(MAP_FOLDER.glob("*.map")) <= before
+
+
+def test_two_runs_meant_for_one_name_keep_a_copy_on_disk_each(tmp_path):
+    """Both wrote into one file, and the first to end removed it."""
+    command = [sys.executable, "-m", "robot_perf.cli", "deadline", "null", "--rate", "100", "--steps", "3000", "--quiet",
+               "--flush-s", "0.1", "--force", "-o", str(tmp_path / "r.parquet")]  # fmt: skip
+    both = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+    until = time.monotonic() + 60
+    while len(list(tmp_path.glob("*.map"))) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    copies = sorted(p.name for p in tmp_path.glob("*.map"))
+    for process in both:
+        process.send_signal(signal.SIGINT)
+    assert [process.wait(60) for process in both] == [4, 4]
+    assert copies == sorted(f"r-{process.pid}.map" for process in both)
+    assert [p.name for p in tmp_path.iterdir()] == ["r.parquet"]

@@ -161,3 +161,28 @@ def test_what_is_no_run_file_is_said_with_the_next_step(tmp_path):
     (tmp_path / "walk.map").write_bytes(b"RPSMAP1")
     with pytest.raises(RunFileError, match=r"robot-perf recover .*walk\.map"):
         load(tmp_path / "walk.map")
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_name_that_was_taken_meanwhile_costs_no_run(tmp_path, monkeypatch, links):
+    """Two runs that began in one second had one name: the second was refused when it had been measured."""
+
+    def none_here(source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr("os.link", none_here)
+    path = tmp_path / "r.parquet"
+    assert save(a_run(5), path, numbered=True) == path
+    assert save(a_run(3), path, numbered=True) == tmp_path / "r-2.parquet"
+    assert save(a_run(2), path, numbered=True) == tmp_path / "r-3.parquet"
+    assert [len(load(tmp_path / name).columns["step"]) for name in ("r.parquet", "r-2.parquet", "r-3.parquet")] == [
+        5,
+        3,
+        2,
+    ]
+    with pytest.raises(UsageError, match="exists"):
+        save(a_run(1), path)
+    assert save(a_run(1), path, force=True) == path
+    assert len(load(path).columns["step"]) == 1
+    assert len(list(tmp_path.iterdir())) == 3, "and no temporary file"
