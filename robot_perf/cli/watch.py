@@ -74,4 +74,7 @@ def command(
             say("           robot-perf recover lists what was left behind")
         if once or not running or not read:
             return
-        time.sleep(interval)
+        try:
+            time.sleep(interval)
+        except KeyboardInterrupt:
+            return  # the way to leave: what is watched goes on

@@ -57,7 +57,7 @@ class Plan:
 def measure(plan: Plan, on_progress: Progress | None = None) -> Run:
     """Runs the plan to its end, whatever that is, and returns the Run.
 
-    The step map stays until the Run is saved: its path is the Run's condition `step_map`, and `robot_perf.tasks.deadline.keep`
+    The step map stays until the Run is saved: its path is the Run's condition `step_map`, and `robot_perf.tasks.saving.keep`
     saves the one and removes the other.
 
     Raises the worker's own RobotPerfError (exit 2) when the policy could not be loaded: then there is nothing to save.
@@ -137,12 +137,11 @@ class _Conduct:
                 self._watch(process)
             finally:
                 end(process, _GRACE_S)  # whatever went wrong on this side, no worker is left behind
-            printed = drain.finish()
+            return self._assemble(process, drain.finish())
         finally:
             if self._order_file is not None:
                 self._order_file.unlink(missing_ok=True)  # of a worker that ended before it had read it
-            undo()
-        return self._assemble(process, printed)
+            undo()  # last: Ctrl-C while the Run is made of the map would lose it
 
     def _start(self) -> subprocess.Popen[bytes]:
         environment = dict(os.environ)

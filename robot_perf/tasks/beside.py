@@ -14,8 +14,9 @@ from robot_perf.measure.disturb.load import LoadSpec, parse_load
 from robot_perf.measure.watch.nvml import open_meter
 from robot_perf.measure.watch.soak import HostReader, SoakSampler
 from robot_perf.run.model import Run
-from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline, run_deadline
+from robot_perf.tasks.deadline import DeadlineRequest, Prepared, measure_deadline, run_deadline
 from robot_perf.tasks.interrupted import interrupted
+from robot_perf.tasks.saving import keep
 
 __all__ = ["load_specs", "run_soak", "run_under_load", "soak_request", "with_conditions"]
 

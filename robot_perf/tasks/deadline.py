@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from robot_perf import __version__
-from robot_perf.errors import PolicyError, RobotPerfError, RunFileError, UsageError, unknown
+from robot_perf.errors import PolicyError, UsageError, unknown
 from robot_perf.measure.conductor import Plan, Progress, measure
 from robot_perf.measure.machine.fingerprint import fingerprint
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.window.keep_warm import loop_part, parse_keep_warm
 from robot_perf.run.model import Run
-from robot_perf.run.parquet import save
 from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
 from robot_perf.stats.plan import plan_steps
 from robot_perf.tasks.reference import with_reference
 from robot_perf.tasks.run_files import check_run_file, default_output
+from robot_perf.tasks.saving import keep
 from robot_perf.units import period_ns
 
 MAX_STEPS = 200_000_000
@@ -215,35 +215,6 @@ def run_deadline(prepared: Prepared, on_progress: Progress | None = None) -> tup
     """Measures and saves. The Run is saved whatever happened to the worker; a policy that can't be loaded raises."""
     run = measure_deadline(prepared, on_progress)
     return run, keep(run, prepared.output, force=prepared.request.force)
-
-
-def keep(run: Run, output: Path, *, force: bool) -> Path:
-    """Saves a measured Run, and only then removes its step map. Raises RunFileError that names the map where saving fails.
-
-    A name that somebody else took in the meantime (two runs that began in one second) costs no Run: it gets a number.
-    """
-    path = run.conditions.get("step_map")
-    run = Run(run.columns, {k: v for k, v in run.conditions.items() if k != "step_map"})
-    try:
-        saved = save(run, output, force=force, numbered=True)
-    except (OSError, RobotPerfError) as error:
-        raise RunFileError(
-            f"the Run can't be saved as {output}",
-            why=f"Its {len(run.measured['step']):,} steps are still in {path}." if path else "",
-            do=f"Make room, then: robot-perf recover {path} -o FILE.parquet" if path else "",
-            detail=str(error),
-        ) from None
-    if path:
-        Path(path).unlink(missing_ok=True)
-    return saved
-
-
-def keep_or_discard(run: Run, output: Path, *, force: bool) -> None:
-    """Of a Run whose neighbour failed: its steps where it has some, else not even its map."""
-    if len(run.measured["step"]):
-        keep(run, output, force=force)
-    elif path := run.conditions.get("step_map"):
-        Path(path).unlink(missing_ok=True)
 
 
 def measure_deadline(

@@ -20,8 +20,9 @@ from robot_perf.errors import RobotPerfError, UsageError
 from robot_perf.measure.processes.process import on_ending, signal_name
 from robot_perf.run.model import Run
 from robot_perf.tasks.beside import with_conditions
-from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, keep_or_discard, measure_deadline, prepare
+from robot_perf.tasks.deadline import DeadlineRequest, Prepared, measure_deadline, prepare
 from robot_perf.tasks.run_files import make_folder
+from robot_perf.tasks.saving import keep, keep_or_discard
 
 __all__ = ["prepare_together", "requests_of", "run_together", "split_rate"]
 

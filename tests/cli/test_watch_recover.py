@@ -162,6 +162,20 @@ def test_watch_prefers_the_live_map_of_a_name(maps, capsys):
     live.close()
 
 
+def test_ctrl_c_leaves_a_watch(maps, monkeypatch, capsys):
+    """It is the way to leave it: no failure, and nothing that was to be saved."""
+    live = StepMap.open(fill(maps / "live.map"), writable=True)
+    live[Word.WORKER_PID], live[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
+
+    def interrupted(_seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("robot_perf.cli.watch.time.sleep", interrupted)
+    assert run("watch", str(maps / "live.map")) == 0
+    assert "interrupted" not in capsys.readouterr().err
+    live.close()
+
+
 def test_a_run_goes_to_a_file(orphan, capsys):
     assert run("recover", str(orphan), "-o", "-") == 2
     assert "Parquet" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -252,7 +253,7 @@ def test_a_run_that_cannot_be_saved_leaves_its_map(tmp_path, monkeypatch):
     def full(*_arguments: object, **_options: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("robot_perf.tasks.deadline.save", full)
+    monkeypatch.setattr("robot_perf.tasks.saving.save", full)
     with pytest.raises(RunFileError, match="can't be saved") as caught:
         measure(tmp_path, "null", steps=60)
     path = Path(str(caught.value.do).split("recover ")[1].split()[0])
@@ -416,6 +417,23 @@ def test_a_factory_that_contradicts_itself_is_a_load_error_and_keeps_its_cold_st
         measure(tmp_path, "liar:Policy", steps=60)
     assert caught.value.exit_code == 2
     assert set(MAP_FOLDER.glob("*.map")) <= before
+
+
+@pytest.mark.parametrize("moment", ["robot_perf.measure.conductor.run_from_map", "robot_perf.tasks.saving.save"])
+def test_ctrl_c_after_the_measurement_waits_until_it_is_saved(tmp_path, monkeypatch, moment):
+    """A Run of millions of rows takes seconds to make and to write: it was dropped, and its map left."""
+    module, name = moment.rsplit(".", 1)
+    work = getattr(importlib.import_module(module), name)
+
+    def interrupted(*arguments, **options):
+        os.kill(os.getpid(), signal.SIGINT)
+        return work(*arguments, **options)
+
+    monkeypatch.setattr(moment, interrupted)
+    run = measure(tmp_path, "null", steps=50)
+    assert run.conditions["state"] == "complete"
+    assert load(tmp_path / "run.parquet").conditions["state"] == "complete"
+    assert not [p for p in MAP_FOLDER.glob("*.map") if f"-{os.getpid()}-" in p.name]
 
 
 def test_two_runs_meant_for_one_name_keep_a_copy_on_disk_each(tmp_path):

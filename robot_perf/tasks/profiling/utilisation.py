@@ -14,8 +14,9 @@ from robot_perf.run.model import Run
 from robot_perf.run.scratch import Scratch
 from robot_perf.run.stepmap import Phase, Word
 from robot_perf.tasks.beside import with_conditions
-from robot_perf.tasks.deadline import DeadlineRequest, Prepared, keep, measure_deadline
+from robot_perf.tasks.deadline import DeadlineRequest, Prepared, measure_deadline
 from robot_perf.tasks.interrupted import interrupted
+from robot_perf.tasks.saving import keep
 
 if TYPE_CHECKING:
     from robot_perf.analyze.diagnose import Diagnosis
