@@ -10,7 +10,9 @@ from fake_runs import executions, make_run
 
 from robot_perf.analyze.document import deadline_document
 from robot_perf.errors import ExitCode
+from robot_perf.render.lines import LABEL
 from robot_perf.render.parts.glossary import GLOSSARY
+from robot_perf.render.text import deadline_report
 from robot_perf.run.columns import STEP_COLUMNS
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -21,6 +23,15 @@ WORDS = METRICS.lower()
 @pytest.mark.parametrize("word", [word for word, _ in GLOSSARY])
 def test_each_printed_word_is_defined(word):
     assert all(part in WORDS for part in word.lower().split(", "))
+
+
+def test_each_line_of_a_report_is_explained(any_run):
+    """The words in the column of labels, below the first line, which begins with the policy's own name."""
+    section = METRICS.split("## The lines of a report")[1].split("\n## ")[0].lower()
+    lines = deadline_report(any_run).splitlines()[1:]
+    labels = {line[:LABEL].strip().split("  ")[0] for line in lines if line[:1].strip() and line[:LABEL][-1] == " "}
+    assert not [label for label in labels if label.lower() not in section]
+    assert len(labels) > 3
 
 
 def test_each_key_of_the_document_is_listed():

@@ -106,9 +106,11 @@ def parse_keep_warm(text: str) -> KeepWarm:
 
 
 def loop_part(text: str) -> str:
-    """The part of a cure that the loop does: `text` without spin-sync, which the backend does."""
-    parts = [p for p in text.strip().split("+") if p != SPIN_SYNC]
-    return "+".join(parts) or "none"
+    """The part of a cure that the loop does: `text` without spin-sync, which the backend does, and with its lead written out."""
+    first, *more = [p for p in text.strip().split("+") if p != SPIN_SYNC] or ["none"]
+    if first in LEADS_US:
+        first = f"{first}:{LEADS_US[first]:g}"
+    return "+".join([first, *more])
 
 
 def _unknown(text: str) -> UsageError:

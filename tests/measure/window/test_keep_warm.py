@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from loop_fakes import FakeClock, NoObservations, Rows, ScriptedRunner
@@ -11,6 +13,7 @@ from robot_perf.measure.loop import run_window
 from robot_perf.measure.step import OutputWatch, make_step
 from robot_perf.measure.window.keep_warm import (
     ALL,
+    LEADS_US,
     KeepWarm,
     keep_warm_hook,
     loop_part,
@@ -240,3 +243,15 @@ def test_the_truth_gate_holds_answers_with_rehearsals_against_answers_without(ru
 def test_without_a_rehearsal_nothing_is_compared():
     loop = LoopSpec(period_ns=10 * MS, deadline_ns=10 * MS, steps=5, keep_warm="spin:300")
     assert rehearsal_faults(loop, Remembering(puts_back=False), NoObservations()) == ([], [])
+
+
+def test_a_lead_that_was_left_out_is_written_into_the_loop():
+    """`--keep-warm spin` stood in the Run as that: how long it spun, nobody could tell."""
+    assert loop_part("spin") == "spin:1000"
+    assert loop_part("rehearse+spin+spin-sync") == "rehearse:300+spin"
+    assert loop_part("spin-sync") == loop_part("none") == "none"
+    for name, lead in LEADS_US.items():
+        assert parse_keep_warm(loop_part(name)).lead_ns == parse_keep_warm(name).lead_ns == lead * 1000
+    page = (Path(__file__).resolve().parents[3] / "docs" / "bench.md").read_text(encoding="utf-8")
+    long = [f"`{name}`" for name, lead in LEADS_US.items() if lead == 1000]
+    assert f"Without `:US` it is 1000 for {', '.join(long[:-1])} and {long[-1]}, else 300." in page
