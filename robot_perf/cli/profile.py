@@ -78,7 +78,7 @@ def command(
     target = output or Path(f"trace-{Path(policy).stem.replace(':', '-')}.json.gz")
     check_output(target, force=force)
     facts = task.profile_torch(request, target)
-    _summary(target, rate, facts, json=json)
+    _summary(target, rate, facts, json=json, on_cpu=device == "cpu")
 
 
 def _lines(lines: Lines, stem: str, *, run: bool, json: bool, force: bool) -> None:
@@ -107,9 +107,9 @@ def _lines(lines: Lines, stem: str, *, run: bool, json: bool, force: bool) -> No
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 
 
-def _summary(target: Path, rate: str, facts: dict[str, object], *, json: bool) -> None:
+def _summary(target: Path, rate: str, facts: dict[str, object], *, json: bool, on_cpu: bool) -> None:
     """What the trace says, by the same diagnosis that `diagnose` makes of it."""
-    from robot_perf.cli.show import report_width, show
+    from robot_perf.cli.show import report_width, say, show
     from robot_perf.render.diagnose.text import diagnose_document, diagnose_text
     from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file
 
@@ -118,4 +118,6 @@ def _summary(target: Path, rate: str, facts: dict[str, object], *, json: bool) -
         emit_json({**diagnose_document(done.diagnosis), "trace": str(target), "run": facts})
         return
     show(diagnose_text(done.diagnosis, width=report_width()))
-    typer.echo(f"\ntrace      {target}      robot-perf diagnose {target} --rate {rate}")
+    if on_cpu:
+        say("note       the policy ran on the CPU: with --device cuda:0 the trace has its kernels too")
+    say(f"\ntrace      {target}\nnext       robot-perf diagnose {target} --rate {rate}")

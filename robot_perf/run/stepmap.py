@@ -150,7 +150,14 @@ class StepMap:
         size = rows_at + rows * 8 * len(columns)
         # Under another name until it is whole: `watch` and `recover` may look at any moment.
         unfinished = path.with_name(path.name + ".new")
-        file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise RunFileError(
+                f"the step map {path} can't be made",
+                do="Make room or rights there.",
+                detail=os.strerror(error.errno or 0),
+            ) from None
         try:
             os.posix_fallocate(file, 0, max(size, rows_at + _PAGE))
         except OSError as error:

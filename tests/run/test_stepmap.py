@@ -148,6 +148,12 @@ def test_no_room_is_one_message(tmp_path):
     assert not (tmp_path / "a.map").exists()
 
 
+def test_a_folder_that_takes_no_map_is_one_message(tmp_path):
+    """It was called a defect of robot-perf."""
+    with pytest.raises(RunFileError, match=r"a\.map can.t be made"):
+        StepMap.create(tmp_path / "gone" / "a.map", REQUEST, STEP_COLUMNS, 64)
+
+
 def test_process_identity():
     assert is_alive(os.getpid(), process_born(os.getpid()))
     assert not is_alive(os.getpid(), process_born(os.getpid()) - 1)

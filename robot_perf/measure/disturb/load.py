@@ -90,7 +90,9 @@ def main(order_path: str) -> int:
     try:
         achieved = run(spec, stop, _ready)
     except Exception as error:  # noqa: BLE001 - whatever keeps it from loading the machine is its one answer
-        sys.stdout.write(json.dumps({"event": "failed", "reason": f"{type(error).__name__}: {error}"[:500]}) + "\n")
+        # our own refusals are RuntimeErrors in whole words
+        reason = str(error) if type(error) is RuntimeError else f"{type(error).__name__}: {error}"
+        sys.stdout.write(json.dumps({"event": "failed", "reason": reason[:500]}) + "\n")
         return 1
     sys.stdout.write(json.dumps({"event": "ended", **achieved}) + "\n")
     sys.stdout.flush()  # a runtime that hangs as it is freed does not take it along

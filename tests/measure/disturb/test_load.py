@@ -215,8 +215,9 @@ def test_what_a_load_achieved_is_said_and_a_shortfall_too(text, achieved, words)
 def test_what_can_t_run_here_is_refused_and_nothing_is_left(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     disturbance = Disturbance([parse_load("cpu:1"), parse_load("gpu:50%")])
-    with pytest.raises(RobotPerfError, match="gpu:50% can't be run here"), disturbance:
+    with pytest.raises(RobotPerfError, match="gpu:50% can't be run here") as refused, disturbance:
         pass
+    assert "RuntimeError" not in str(refused.value), "our own sentence, not an exception's"
     left = subprocess.run(
         ["pgrep", "-P", str(os.getpid()), "-f", "robot_perf.measure.disturb.load"], capture_output=True, check=False
     )

@@ -301,6 +301,10 @@ def test_a_run_under_torchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixtu
 
     text = gzip.decompress(trace.read_bytes())
     assert b"host_name" not in text and b"traceName" not in text and text.count(b'"policy_step"') == ran
+    from robot_perf.cli.profile import _summary
+
+    _summary(trace, "200", {}, json=False, on_cpu=True)
+    assert "with --device cuda:0 the trace has its kernels too" in capsys.readouterr().out
 
 
 def test_identities_are_taken_out_of_a_trace(tmp_path: Path) -> None:
