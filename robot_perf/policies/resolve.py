@@ -89,7 +89,7 @@ def _exists(path: Path) -> bool:
 def _policy_files(folder: Path) -> list[str]:
     """Names of the files that lie where a policy was looked for and end as policies do."""
     try:
-        return [p.name for p in folder.iterdir() if p.suffix in _POLICY_SUFFIXES]
+        return [p.name for p in folder.iterdir() if p.suffix in _POLICY_SUFFIXES and p.exists()]
     except OSError:
         return []
 
