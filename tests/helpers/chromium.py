@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +122,10 @@ def open_page(file: Path, profile: Path, *, size: tuple[int, int] = (1200, 1100)
         for domain in ("Page", "Runtime", "Network", "Log"):
             page.call(f"{domain}.enable")
         page.call("Network.emulateNetworkConditions", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
+        with suppress(
+            AssertionError
+        ):  # since about 147 the line above no longer tells the page; before, this one is unknown
+            page.call("Network.overrideNetworkState", offline=True, latency=0, downloadThroughput=0, uploadThroughput=0)
         page.call("Page.navigate", url=file.absolute().as_uri())
         for _ in range(200):
             if page.js("document.readyState") == "complete":

@@ -147,10 +147,16 @@ def _slice(shape: Shape, given: list[list[int] | None]) -> Shape | None:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         if not -len(shape) <= axis < len(shape):
             return None
-        # a Python slice cuts as ONNX does, but for an end before the beginning, which ONNX writes as a huge negative number
-        backwards_to_0 = step < 0 and end < -shape[axis]
-        sizes[axis] = len(range(shape[axis])[start : None if backwards_to_0 else end : step])
+        sizes[axis] = _cut(shape[axis], start, end, step)
     return tuple(sizes)
+
+
+def _cut(size: int, start: int, end: int, step: int) -> int:
+    """Values that remain. As the operator's text has it, which is no Python slice: backwards, a start before the beginning is the first value."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    first = min(max(start + size * (start < 0), 0), high)
+    last = min(max(end + size * (end < 0), low), high)
+    return len(range(first, last, step))
 
 
 def _flatten(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
