@@ -103,11 +103,11 @@ def test_an_object_with_state_is_reset_by_its_own_method(module: str) -> None:
 def test_a_mistyped_factory_is_not_called_a_fault_of_its_code(module: str) -> None:
     """`the policy's own code raised AttributeError … mend the factory` sent its reader into a file that is sound."""
     with pytest.raises(PolicyError) as refused:
-        backends.load("python", policies.describe(f"{module}:Polcy"), {})
-    assert "my_policy has no Polcy" in str(refused.value) and "Did you mean Policy?" in str(refused.value)
+        backends.load("python", policies.describe(f"{module}:Polizy"), {})
+    assert "my_policy has no Polizy" in str(refused.value) and "Did you mean Policy?" in str(refused.value)
     with pytest.raises(PolicyError) as refused:
-        backends.load("python", policies.describe("my_polcy:Policy"), {})
-    assert "there is no module my_polcy" in str(refused.value) and "Did you mean my_policy?" in str(refused.value)
+        backends.load("python", policies.describe("my_polizy:Policy"), {})
+    assert "there is no module my_polizy" in str(refused.value) and "Did you mean my_policy?" in str(refused.value)
     with pytest.raises(PolicyError) as refused:
         backends.load("python", policies.describe("zzz.walk:Policy"), {})
     assert "there is no module zzz" in str(refused.value) and str(Path.cwd()) in str(refused.value)
