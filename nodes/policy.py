@@ -17,16 +17,11 @@ from robot_perf.measure.node.body import Edge
 from robot_perf.measure.node.command import Command
 from robot_perf.measure.node.link import KeeperLink
 from robot_perf.measure.node.mailbox import LiveObservations
-from robot_perf.measure.node.mapping import (
-    CommandMap,
-    NodeMapping,
-    default_mapping,
-    find_mapping,
-    read_mapping,
-)
+from robot_perf.measure.node.mapping import CommandMap, NodeMapping, default_mapping, find_mapping, read_mapping
 from robot_perf.measure.node.mapping_reader import resolve_mapping
 from robot_perf.nodes import reporting, ros
 from robot_perf.nodes.endpoints import CommandPort, subscribe
+from robot_perf.nodes.guarding import guarded
 from robot_perf.nodes.ros import LifecycleNode, TransitionCallbackReturn
 from robot_perf.nodes.telling import Teller
 
@@ -80,27 +75,11 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         return self._guarded("error processing", lambda: self._stop_and_release("an error"))
 
     def _guarded(self, name: str, work: Callable[[], Any], undo: Callable[[], None] | None = None) -> Any:
-        result = TransitionCallbackReturn
         if name in ("configure", "activate", "cleanup") and self._in_loop():
             # Asked within the same look at the executor that served the deactivation, before the loop could see it.
             self.get_logger().error(f"{name} failed: the loop is still ending. Ask again in a moment.")
-            return result.FAILURE
-        try:
-            outcome = work()
-            return result.SUCCESS if outcome is None else outcome
-        except RobotPerfError as error:
-            self.get_logger().error(f"{name} failed: {error.one_line}")
-            outcome = result.FAILURE
-        except Exception:  # noqa: BLE001 - the transition's caller sees only ERROR: the traceback is logged here
-            self.get_logger().error(f"{name} raised:\n{traceback.format_exc()}")
-            outcome = result.ERROR
-        if undo is not None:
-            try:
-                undo()
-            except Exception:  # noqa: BLE001 - as above
-                self.get_logger().error(f"undoing {name} raised:\n{traceback.format_exc()}")
-                outcome = result.ERROR
-        return outcome
+            return TransitionCallbackReturn.FAILURE
+        return guarded(self, name, work, undo)
 
     def _configure(self) -> None:
         values = self.values = ros.values_of(self)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from robot_perf.backends import cuda_graph
-from robot_perf.backends.gpu import cudart, runner, torch_backend, torch_body, torch_cuda
+from robot_perf.backends.gpu import cudart, runner, torch_backend, torch_body, torch_cuda, torch_pinned
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.torch_policy import runtime
@@ -51,7 +51,7 @@ class Played:
         monkeypatch.setattr(torch_cuda, "open_device", lambda _settled: torch.device("cpu"))
         monkeypatch.setattr(torch_cuda, "stream", lambda _settled: stream)
         monkeypatch.setattr(torch_cuda, "place", self._placed)
-        monkeypatch.setattr(torch_body, "_pinned", self._pinned)
+        monkeypatch.setattr(torch_pinned, "pinned", self._pinned)
         monkeypatch.setattr(cudart, "unavailable", lambda: "cuda-python is not here")
         reset, allocate = Reset.__init__, torch_body.Body._allocate
         monkeypatch.setattr(Reset, "__init__", lambda new, *given: reset(self._watched("resets", new), *given))

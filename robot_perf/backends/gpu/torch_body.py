@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from robot_perf.backends.gpu import faults
+from robot_perf.backends.gpu import faults, torch_pinned
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.torch_cuda import LOW
 from robot_perf.backends.protocol import Array
@@ -58,8 +58,8 @@ class Body:
 
     def _allocate(self) -> None:
         torch, policy, device = self.torch, self.policy, self.device
-        self._pinned_inputs = [_pinned(torch, policy.inputs[i]) for i in policy.fed]
-        self._pinned_outputs = [_pinned(torch, t) for t in policy.outputs]
+        self._pinned_inputs = [torch_pinned.pinned(torch, policy.inputs[i]) for i in policy.fed]
+        self._pinned_outputs = [torch_pinned.pinned(torch, t) for t in policy.outputs]
         self.staged: list[Array] = [t.numpy() for t in self._pinned_inputs]
         self.answers: list[Array] = [t.numpy() for t in self._pinned_outputs]
         # `flat` holds every input by position; state inputs are written by the step itself.
@@ -68,11 +68,11 @@ class Body:
         uploads = []
         for where, pinned in zip(policy.fed, self._pinned_inputs, strict=True):
             if self.options.mapped and pinned.numel():
-                self.flat[where] = _mapped(torch, pinned, device)
+                self.flat[where] = torch_pinned.mapped(torch, pinned, device)
             else:
                 uploads.append((where, pinned))
         if self.options.mapped:
-            targets = [_mapped(torch, t, device) if t.numel() else t for t in targets]
+            targets = [torch_pinned.mapped(torch, t, device) if t.numel() else t for t in targets]
         self._uploads, self._targets = uploads, targets
         self._carried = [(p.target, p.source) for p in policy.state]
         self._initial = [torch.from_numpy(a).to(device) for a in initial_state(policy)]
@@ -276,28 +276,3 @@ def _closed(*_: Any) -> Any:
 def _writes(tensor: Any) -> int:
     """How often torch wrote into it in place; 0 for an inference tensor, which keeps no count."""
     return 0 if tensor.is_inference() else int(tensor._version)
-
-
-def _pinned(torch: Any, tensor: Any) -> Any:
-    return torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype), pin_memory=True)
-
-
-class _Pointer:
-    """Pinned memory as the device sees it: under unified addressing its pointer is valid there too."""
-
-    def __init__(self, tensor: Any) -> None:
-        self.tensor = tensor  # keeps the memory
-        self.__cuda_array_interface__ = {
-            "shape": tuple(tensor.shape),
-            "typestr": tensor.numpy().dtype.str,
-            "data": (tensor.data_ptr(), False),
-            "version": 3,
-            "stream": None,
-        }
-
-
-def _mapped(torch: Any, pinned: Any, device: Any) -> Any:
-    view = torch.as_tensor(_Pointer(pinned), device=device)
-    if view.data_ptr() != pinned.data_ptr():
-        raise PolicyError("buffers=mapped: torch copied pinned memory instead of mapping it", do="Use buffers=copy.")
-    return view

@@ -14,7 +14,7 @@ import yaml
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from robot_perf import backends, policies  # noqa: E402
-from robot_perf.backends.gpu import torch_body  # noqa: E402
+from robot_perf.backends.gpu import torch_body, torch_pinned  # noqa: E402
 from robot_perf.backends.gpu.torch_graph import GraphSteps  # noqa: E402
 from robot_perf.backends.torch_policy import load  # noqa: E402
 from robot_perf.errors import InvalidMeasurementError, PolicyError  # noqa: E402
@@ -89,8 +89,8 @@ def test_a_stage_that_is_fed_joined_pieces_may_keep_them(factory: Any, tmp_path:
 @pytest.fixture
 def body(factory: Any, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`body(name or spec, cuda_graph=…, mapped=…, compiled=…)`: the device backends' pieces of a step, on the CPU."""
-    monkeypatch.setattr(torch_body, "_pinned", lambda _, t: torch.zeros(t.shape, dtype=getattr(torch, t.dtype)))
-    monkeypatch.setattr(torch_body, "_mapped", lambda _, pinned, device: pinned)
+    monkeypatch.setattr(torch_pinned, "pinned", lambda _, t: torch.zeros(t.shape, dtype=getattr(torch, t.dtype)))
+    monkeypatch.setattr(torch_pinned, "mapped", lambda _, pinned, device: pinned)
 
     def make(policy: Any, *, cuda_graph: bool = False, mapped: bool = False, compiled: bool = False) -> Any:
         loaded = load.open_policy(factory(policy) if isinstance(policy, str) else policy)
