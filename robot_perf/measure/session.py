@@ -79,7 +79,7 @@ class Session:
             # What it made of them must be neither compared nor fed to it again.
             self.observations.renew()
             self.report["notes"].append(
-                f"{self.order.policy.name} writes into its observation: each step is given a copy, which counts as own work"
+                f"{self.order.policy.name} writes into its observation: each step is given a copy, which counts as harness"
             )
             step = make_step(self.runner, self.observations, recorder, self.clock, self.watch)
             self.before = keep_warm_hook(self.loop, self.runner, self.observations, self.clock, self.stop)

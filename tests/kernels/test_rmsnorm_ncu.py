@@ -62,6 +62,7 @@ else:
 
 @pytest.fixture
 def script(monkeypatch):
+    monkeypatch.syspath_prepend(PATH.parent)
     spec = importlib.util.spec_from_file_location("rmsnorm_ncu", PATH)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

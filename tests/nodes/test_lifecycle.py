@@ -45,9 +45,10 @@ print(json.dumps(sizes))
 """
 
 
-def cycles(folder, count, timeout_s):
+def script(folder, code, *words, timeout_s):
+    """Python code in a process of its own, which has to end well."""
     done = subprocess.run(
-        [sys.executable, "-c", _CYCLES, str(count)],
+        [sys.executable, "-c", code, *words],
         check=False,
         cwd=folder,
         env=environment(),
@@ -56,6 +57,11 @@ def cycles(folder, count, timeout_s):
         timeout=timeout_s,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+    return done
+
+
+def cycles(folder, count, timeout_s):
+    done = script(folder, _CYCLES, str(count), timeout_s=timeout_s)
     return json.loads(done.stdout.strip().splitlines()[-1])
 
 
@@ -132,16 +138,7 @@ rclpy.try_shutdown()
 )
 def test_transitions_that_one_look_of_the_polled_loop_serves(start, tmp_path, asked, answers, closed, again):
     """The loop ends only once that look is over: until then nothing of it may be freed or begun."""
-    done = subprocess.run(
-        [sys.executable, "-c", _IN_THE_POLL, json.dumps(asked)],
-        check=False,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = script(tmp_path, _IN_THE_POLL, json.dumps(asked), timeout_s=60)
     told = json.loads(done.stdout.strip().splitlines()[-1])
     assert told["seen"] == [list(pair) for pair in zip(asked, answers, strict=True)], done.stderr[-2000:]
     assert (told["closed"], told["again"]) == (closed, again), done.stderr[-2000:]
@@ -198,16 +195,7 @@ _FAULTS = {
 def test_a_failed_configure_closes_what_it_loaded(start, tmp_path, place):
     """Whatever failed, in the thread that owns it; and the next one can succeed."""
     faults = [*_FAULTS] * 2
-    done = subprocess.run(
-        [sys.executable, "-c", _FAILED, place, json.dumps(faults)],
-        check=False,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = script(tmp_path, _FAILED, place, json.dumps(faults), timeout_s=120)
     seen = json.loads(done.stdout.strip().splitlines()[-1])
     assert len(seen) == len(faults)
     for fault, row in zip(faults, seen, strict=True):
@@ -270,16 +258,7 @@ def test_parameters_as_people_type_them(start, tmp_path):
         "-p rate:=50 -p policy:=nowhere.onnx",
     ]
     good = ["-p rate:=50", "-p rate:=50.0"]
-    done = subprocess.run(
-        [sys.executable, "-c", _PARAMETERS, json.dumps(bad + odd + good)],
-        check=False,
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = script(tmp_path, _PARAMETERS, json.dumps(bad + odd + good), timeout_s=120)
     found = json.loads(done.stdout.strip().splitlines()[-1])
     for text in bad:
         outcome, _, lines = found[text]
