@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,6 +26,7 @@ from robot_perf.measure.kernel_bench.check import judge
 from robot_perf.measure.kernel_bench.conductor import BenchRequest, run_bench
 from robot_perf.measure.kernel_bench.points import BATCH, HEADLINE, MIXED, WIDE, Point, bytes_touched
 from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, _fresh
+from robot_perf.run.scratch import remove_left_over
 from robot_perf.tasks import kernels as task
 
 
@@ -107,6 +111,30 @@ def test_a_silent_process_is_ended_and_says_after_how_long(stand_in, tmp_path):
     time.sleep(0.5)
     assert worker.answer(patience_s=2) == {"error": "no answer within 2 s: waiting for a lock"}
     worker.close()
+
+
+_BENCH_THAT_WAITS = """
+import sys
+from robot_perf.measure.kernel_bench import process
+compiles = "import os, sys; open(os.environ['TORCHINDUCTOR_CACHE_DIR'] + sys.argv[1], 'w').close(); sys.stdin.read()"
+process.WORKER = (sys.executable, "-c", compiles)
+from bench_stand_in import measure
+measure(providers=("robot-perf",))
+"""
+
+
+def test_the_next_command_removes_what_a_killed_bench_compiled(tmp_path):
+    helpers = Path(__file__).resolve().parents[1] / "helpers"
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(helpers)}
+    bench = subprocess.Popen([sys.executable, "-c", _BENCH_THAT_WAITS], env=environment)
+    until = time.monotonic() + 60
+    while len(made := list(tmp_path.glob("*/inductor*"))) < 2 and time.monotonic() < until:  # ours and copy
+        time.sleep(0.05)
+    bench.kill()
+    bench.wait()
+    assert len({path.parent for path in made}) == 1
+    assert remove_left_over(tmp_path) == [made[0].parent]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_whoever_tunes_has_tuned_before_anyone_is_set_up(stand_in):

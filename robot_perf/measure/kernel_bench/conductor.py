@@ -8,11 +8,9 @@ before the others touch the GPU: a peer that timed its candidates beside other w
 from __future__ import annotations
 
 import os
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from robot_perf.errors import BackendUnavailableError, UsageError
@@ -22,6 +20,7 @@ from robot_perf.measure.kernel_bench.process import Team, WorkerProcess, prepare
 from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS
 from robot_perf.measure.kernel_bench.summary import fastest
 from robot_perf.measure.watch.nvml import Meter, open_meter
+from robot_perf.run.scratch import Scratch
 
 __all__ = ["COPY", "BenchRequest", "run_bench"]
 
@@ -42,13 +41,13 @@ def run_bench(
     Raises BackendUnavailableError without a CUDA GPU or without Triton: the fused kernel can't run here.
     """
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="robot-perf-bench-") as folder:
+    with Scratch("kernels-") as folder:
         environment = {
             **os.environ,
-            "TORCHINDUCTOR_CACHE_DIR": str(Path(folder) / "inductor"),
+            "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # the processes here are the parallelism
             "PYTHONUNBUFFERED": "1",
-            LOCK_VARIABLE: str(Path(folder) / "gpu.lock"),
+            LOCK_VARIABLE: str(folder / "gpu.lock"),
             # fla keeps what it tuned on the disk by width alone; it is tuned for each point's rows here
             "FLA_CACHE_RESULTS": "0",
         }
