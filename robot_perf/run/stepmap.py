@@ -29,8 +29,8 @@ import numpy as np
 from robot_perf.errors import RunFileError
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import SCHEMA, Column
+from robot_perf.run.unfinished import MAGIC, finished_as
 
-MAGIC = b"RPSMAP1\n"
 REQUEST_AT = 128
 REPORT_CAPACITY = 1 << 20
 _PAGE = mmap.PAGESIZE
@@ -148,35 +148,22 @@ class StepMap:
         text = json.dumps({"schema": SCHEMA, "columns": list(columns), **request}).encode()
         rows_at = -(-(REQUEST_AT + len(text)) // _PAGE) * _PAGE + REPORT_CAPACITY
         size = rows_at + rows * 8 * len(columns)
-        # Under another name until it is whole: `watch` and `recover` may look at any moment.
-        unfinished = path.with_name(path.name + ".new")
-        try:
-            file = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise RunFileError(
-                f"the step map {path} can't be made",
-                do="Make room or rights there.",
-                detail=os.strerror(error.errno or 0),
-            ) from None
-        try:
-            os.posix_fallocate(file, 0, max(size, rows_at + _PAGE))
-        except OSError as error:
-            os.close(file)
-            unfinished.unlink()
-            raise RunFileError(
-                f"{path.parent} has no room for {rows:,} steps",
-                why=f"The step map needs {size / 1e6:.1f} MB.",
-                do="Free some memory there, or measure fewer steps.",
-                detail=str(error),
-            ) from None
         head = bytearray(REQUEST_AT)
         head[:8] = MAGIC
         for word, value in ((Word.ROWS, rows), (Word.COLUMNS, len(columns)), (Word.WARMUP_ROWS, -1), (Word.ORIGIN, -1)):
             _WORD.pack_into(head, word, value)
         _WORD.pack_into(head, Word.REQUEST_BYTES, len(text))
         _WORD.pack_into(head, Word.ROWS_AT, rows_at)
-        os.pwrite(file, bytes(head) + text, 0)
-        unfinished.rename(path)
+        try:
+            with finished_as(path) as file:
+                _allocate(file, max(size, rows_at + _PAGE), path.parent, rows)
+                os.pwrite(file, bytes(head) + text, 0)
+        except OSError as error:
+            raise RunFileError(
+                f"the step map {path} can't be made",
+                do="Make room or rights there.",
+                detail=os.strerror(error.errno or 0),
+            ) from None
         return cls(path, file, writable=True)
 
     @classmethod
@@ -279,6 +266,18 @@ class StepMap:
         """Unmaps and closes; the file stays."""
         self.memory.close()
         os.close(self._file)
+
+
+def _allocate(file: int, size: int, folder: Path, rows: int) -> None:
+    try:
+        os.posix_fallocate(file, 0, size)
+    except OSError as error:
+        raise RunFileError(
+            f"{folder} has no room for {rows:,} steps",
+            why=f"The step map needs {size / 1e6:.1f} MB.",
+            do="Free some memory there, or measure fewer steps.",
+            detail=str(error),
+        ) from None
 
 
 def process_born(pid: int) -> int:

@@ -10,11 +10,14 @@ from robot_perf.run.maps import MAP_FOLDER, MapEntry, copies_of, find_maps, maps
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
 from robot_perf.run.stepmap import StepMap, Word, is_alive
+from robot_perf.run.unfinished import remove_left_over
 from robot_perf.tasks.run_files import check_run_file
 
 
 def orphans() -> list[MapEntry]:
-    """Maps in the usual places whose processes are gone, newest first."""
+    """Maps in the usual places whose processes are gone, newest first. What was killed before it was a map is removed."""
+    for folder in (MAP_FOLDER, Path("runs")):
+        remove_left_over(folder)
     return [entry for entry in find_maps() if not entry.live]
 
 
