@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 
 from robot_perf.devices.host import GpuFacts, HostFacts, gather
@@ -27,15 +28,17 @@ def host_facts() -> HostFacts:
         return facts
     if not facts.gpus:
         return dataclasses.replace(facts, gpus=gpus)
-    if len(facts.gpus) == len(gpus):
-        # the order of NVML and CUDA may differ, so SM counts are joined only where every name agrees in place
-        if all(a.name == b.name for a, b in zip(facts.gpus, gpus, strict=True)):
-            joined = zip(facts.gpus, gpus, strict=True)
-            merged = tuple(dataclasses.replace(a, sm_count=b.sm_count, source="NVML and CUDA") for a, b in joined)
-            return dataclasses.replace(facts, gpus=merged)
-        if len(gpus) == 1:
-            return dataclasses.replace(facts, gpus=gpus)
+    if sorted(g.name for g in facts.gpus) == sorted(g.name for g in gpus):
+        return dataclasses.replace(facts, gpus=tuple(_with_sm_count(gpu, gpus) for gpu in facts.gpus))
+    if len(facts.gpus) == len(gpus) == 1:
+        return dataclasses.replace(facts, gpus=gpus)
     return facts
+
+
+def _with_sm_count(gpu: GpuFacts, gpus: Sequence[GpuFacts]) -> GpuFacts:
+    """NVML's GPU with the SM count that all CUDA's of its name have: the two count GPUs in different orders."""
+    counts = {g.sm_count for g in gpus if g.name == gpu.name}
+    return dataclasses.replace(gpu, sm_count=counts.pop(), source="NVML and CUDA") if len(counts) == 1 else gpu
 
 
 def cuda_gpus() -> tuple[GpuFacts, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 from robot_perf.devices import matches
 from robot_perf.errors import BackendUnavailableError, UsageError, install_line
 from robot_perf.measure.probe.cases import Case, measure, working_set
+from robot_perf.measure.watch.nvml import Meter, open_meter
 from robot_perf.specs.device import ProbeReport
 
 _WANTED = 4 * 2**30
@@ -33,11 +34,17 @@ def probe(device: str, seconds: float) -> ProbeReport:
     free, total = torch.cuda.mem_get_info(index)
     size = working_set(l2, free, wanted=_WANTED)
     torch.manual_seed(0)
-    before = _clocks(index)
-    bandwidth = measure(_bandwidth_cases(torch, size), seconds / 2)
-    torch.cuda.empty_cache()
-    cases, skipped = _matrix_cases(torch, _MATRIX if free >= 16 * 2**30 else _SMALL_MATRIX)
-    matrices = measure(cases, seconds / 2)
+    meter, why_none = open_meter(f"cuda:{index}")
+    try:
+        before = _clocks(meter, why_none)
+        bandwidth = measure(_bandwidth_cases(torch, size), seconds / 2)
+        torch.cuda.empty_cache()
+        cases, skipped = _matrix_cases(torch, _MATRIX if free >= 16 * 2**30 else _SMALL_MATRIX)
+        matrices = measure(cases, seconds / 2)
+        after = _clocks(meter, why_none)
+    finally:
+        if meter is not None:
+            meter.close()
     rows = matches(facts.name, total)
     return ProbeReport(
         device=facts.name,
@@ -56,7 +63,7 @@ def probe(device: str, seconds: float) -> ProbeReport:
             "cuda": str(torch.version.cuda),
             "python": platform.python_version(),
             "clocks_before": before,
-            "clocks_after": _clocks(index),
+            "clocks_after": after,
             "method": "CUDA events around batches of calls, random data, 0.4 s warm-up, median of 20 interleaved rounds",
         },
     )
@@ -172,17 +179,10 @@ def _fp8_product(torch: Any, n: int) -> Callable[[], Any]:
     return lambda: torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
 
 
-def _clocks(index: int) -> str:
-    """SM and memory clock as NVML reads them now; says so where it can't."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        sm = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
-        memory = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_MEM)
-    except ImportError:
-        return "clocks unobserved (nvidia-ml-py is not installed)"
-    except pynvml.NVMLError as error:
-        return f"clocks unobserved ({error})"
-    return f"SM {sm} MHz, memory {memory} MHz"
+def _clocks(meter: Meter | None, why_none: str) -> str:
+    """SM and memory clock now, MHz; says so where they can't be read."""
+    if meter is None:
+        return f"clocks unobserved ({why_none})"
+    now = meter.sample()
+    sm, memory = ("unobserved" if hz is None else f"{hz // 1_000_000} MHz" for hz in (now.sm_hz, now.memory_hz))
+    return f"SM {sm}, memory {memory}"

@@ -5,14 +5,14 @@ None of these numbers is evidence of why something is slow (docs/utilisation.md)
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from robot_perf.errors import install_line
-from robot_perf.measure.watch.nvml import Nvml, nvml_index
+from robot_perf.measure.watch.nvml import Nvml
+from robot_perf.measure.watch.which_gpu import UnknownGpuError
 
 # field -> nvml.h, nvmlGpmMetricId_t; percentages 0 to 100 of the time between two samples, rates in MiB/s
 GPM = {
@@ -58,12 +58,12 @@ class GpuUse:
 
     source = "NVML"
 
-    def __init__(self, index: int, nvml: Any) -> None:
-        """`nvml` is the module pynvml; NVMLError where there is no such GPU."""
+    def __init__(self, device: str, nvml: Any, environment: Mapping[str, str] | None = None) -> None:
+        """As `Nvml`."""
         self.reasons: dict[str, str] = {}
         self._nvml = nvml
-        self._meter = Nvml(index, nvml)
-        self._gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        self._meter = Nvml(device, nvml, environment)
+        self._gpu = self._meter.gpu
         self._seen_us = 0
         self._gpm: Gpm | None = None
         try:
@@ -206,7 +206,7 @@ def _words(error: BaseException) -> str:
 def open_reader(
     device: str, *, root: Path = Path("/"), environment: Mapping[str, str] | None = None
 ) -> tuple[Reader | None, str]:
-    """A reader for `cuda:N`, or None and why there is none."""
+    """A reader for `cuda:N`, or None and why there is none. `environment` as for `open_meter`."""
     jetson = JetsonLoad.find(root)
     if jetson is not None:
         return jetson, ""
@@ -217,7 +217,6 @@ def open_reader(
     except ImportError:
         return None, f"NVML is not there: nvidia-ml-py is not installed ({install_line('gpu')})"
     try:
-        visible = (environment if environment is not None else os.environ).get("CUDA_VISIBLE_DEVICES")
-        return GpuUse(nvml_index(device, visible), pynvml), ""
-    except (pynvml.NVMLError, ValueError) as error:
-        return None, f"NVML is not there: {_words(error)}"
+        return GpuUse(device, pynvml, environment), ""
+    except (pynvml.NVMLError, UnknownGpuError) as error:
+        return None, f"NVML: {_words(error)}"

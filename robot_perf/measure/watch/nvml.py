@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from robot_perf.errors import install_line
 from robot_perf.measure.watch.rails import Rails
 from robot_perf.measure.watch.sample import DeviceSample
+from robot_perf.measure.watch.which_gpu import UnknownGpuError, find_gpu
 
 # nvml.h, nvmlClocksEventReason*; 1 (idle) and 2 (a clock that somebody set) say nothing about throttling
 REASONS = {
@@ -53,15 +54,19 @@ class Meter(Protocol):
 
 
 class Nvml:
-    """NVML's view of GPU `index` (NVML counts all GPUs of the machine, whatever CUDA_VISIBLE_DEVICES says)."""
+    """NVML's view of `cuda:N`, which is another GPU to a process with another environment. `gpu` is NVML's handle."""
 
     source = "NVML"
 
-    def __init__(self, index: int, nvml: Any) -> None:
-        """`nvml` is the module pynvml; NVMLError where there is no such GPU."""
+    def __init__(self, device: str, nvml: Any, environment: Mapping[str, str] | None = None) -> None:
+        """`nvml` is the module pynvml. Raises NVMLError, and UnknownGpuError where NVML's GPU is not known for certain."""
         self._nvml = nvml
         nvml.nvmlInit()
-        self._gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        try:
+            self.gpu = find_gpu(device, nvml, os.environ if environment is None else environment)
+        except BaseException:
+            nvml.nvmlShutdown()
+            raise
 
     def _read(self, name: str, *arguments: Any) -> Any:
         """The value, or None where this GPU or driver doesn't offer it."""
@@ -69,7 +74,7 @@ class Nvml:
         if function is None:
             return None
         try:
-            return function(self._gpu, *arguments)
+            return function(self.gpu, *arguments)
         except self._nvml.NVMLError:
             return None
 
@@ -123,21 +128,11 @@ class Nvml:
         self._nvml.nvmlShutdown()
 
 
-def nvml_index(device: str, visible: str | None) -> int:
-    """NVML's number of `cuda:N`: CUDA counts what CUDA_VISIBLE_DEVICES shows, NVML counts all. Raises ValueError for names by UUID."""
-    asked = int(device.partition(":")[2] or 0)
-    if not visible:
-        return asked
-    names = [n.strip() for n in visible.split(",")]
-    if asked >= len(names) or not names[asked].isdecimal():
-        raise ValueError(f"CUDA_VISIBLE_DEVICES={visible} doesn't say which of NVML's GPUs {device} is")
-    return int(names[asked])
-
-
 def open_meter(device: str, environment: Mapping[str, str] | None = None) -> tuple[Meter | None, str]:
     """A meter for `cpu` or `cuda:N`, or None and why there is none. A Jetson's rails are taken before NVML.
 
-    `environment` instead of the process's own: another GPU's watts are no answer where CUDA_VISIBLE_DEVICES hides the first.
+    `environment` is that of the process whose `cuda:N` is meant (default: this one's): CUDA_VISIBLE_DEVICES and CUDA_DEVICE_ORDER
+    choose the GPU, and another one's watts are no answer.
     """
     rails = Rails.find()
     if rails is not None:
@@ -148,8 +143,7 @@ def open_meter(device: str, environment: Mapping[str, str] | None = None) -> tup
         import pynvml
     except ImportError:
         return None, f"nvidia-ml-py is not installed: {install_line('gpu')}"
-    visible = (os.environ if environment is None else environment).get("CUDA_VISIBLE_DEVICES")
     try:
-        return Nvml(nvml_index(device, visible), pynvml), ""
-    except (pynvml.NVMLError, ValueError) as error:
+        return Nvml(device, pynvml, environment), ""
+    except (pynvml.NVMLError, UnknownGpuError) as error:
         return None, f"NVML: {error}"

@@ -7,7 +7,9 @@ import pytest
 from robot_perf.errors import UsageError
 from robot_perf.measure.probe import cases
 from robot_perf.measure.probe.cases import Case, measure, working_set
+from robot_perf.measure.probe.gpu import _clocks
 from robot_perf.measure.probe.probes import probe
+from robot_perf.measure.watch.sample import DeviceSample
 from robot_perf.specs.device import ProbeReport
 
 
@@ -62,6 +64,18 @@ def test_too_little_memory_is_refused_instead_of_measuring_the_cache() -> None:
 def test_what_can_not_be_probed_is_refused(device: str, seconds: float) -> None:
     with pytest.raises(UsageError):
         probe(device, seconds=seconds)
+
+
+class Meter:
+    """A meter of a GPU whose memory's clock can't be read."""
+
+    def sample(self) -> DeviceSample:
+        return DeviceSample(at_ns=0, sm_hz=1_980_000_000)
+
+
+def test_the_clocks_beside_a_probe() -> None:
+    assert _clocks(Meter(), "") == "SM 1980 MHz, memory unobserved"  # type: ignore[arg-type]
+    assert _clocks(None, "NVML: no driver") == "clocks unobserved (NVML: no driver)"
 
 
 def check(report: ProbeReport) -> None:

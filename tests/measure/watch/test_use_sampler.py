@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from robot_perf.measure.watch import use_sampler
-from robot_perf.measure.watch.gpu_use import GPM, GpuUse, JetsonLoad, nvml_index, open_reader
+from robot_perf.measure.watch.gpu_use import GPM, GpuUse, JetsonLoad, open_reader
 from robot_perf.measure.watch.host_use import HostUse
 from robot_perf.measure.watch.use_sampler import UseSampler
 
@@ -27,7 +27,7 @@ class Metric:
 class FakeNvml:
     """pynvml as far as utilisation needs it; `refuse` names functions that raise."""
 
-    NVMLError = Refused
+    NVMLError = NVMLError_NotSupported = NVMLError_FunctionNotFound = Refused
 
     def __init__(self, refuse: tuple[str, ...] = (), gpm: bool = True) -> None:
         self.refuse, self.gpm, self.calls = refuse, gpm, []
@@ -45,8 +45,14 @@ class FakeNvml:
 
     def nvmlInit(self) -> None: ...
     def nvmlShutdown(self) -> None: ...
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
     def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
         return index
+
+    def nvmlDeviceGetMigMode(self, _gpu: int) -> list[int]:
+        return [0, 0]
 
     def nvmlSystemGetDriverVersion(self) -> str:
         return "580.1"
@@ -87,7 +93,7 @@ class FakeNvml:
 
 
 def test_a_sample_holds_every_number_and_what_asking_cost():
-    use = GpuUse(0, FakeNvml())
+    use = GpuUse("cuda:0", FakeNvml())
     sample = use.sample()
     assert (sample["utilisation_pct"], sample["memory_controller_pct"]) == (31.0, 4.0)
     assert sample["processes"] == [7, 12]
@@ -102,7 +108,7 @@ def test_a_sample_holds_every_number_and_what_asking_cost():
 
 
 def test_what_a_gpu_does_not_offer_is_a_reason_for_each_field():
-    use = GpuUse(0, FakeNvml(("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples"), gpm=False))
+    use = GpuUse("cuda:0", FakeNvml(("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetSamples"), gpm=False))
     sample = use.sample()
     assert "utilisation_pct" not in sample and "Not Supported" in use.reasons["utilisation_pct"]
     assert "driver_samples" not in sample and "sm_activity_pct" not in sample
@@ -112,7 +118,7 @@ def test_what_a_gpu_does_not_offer_is_a_reason_for_each_field():
 
 def test_counters_that_fail_later_are_given_up_with_their_reason():
     nvml = FakeNvml()
-    use = GpuUse(0, nvml)
+    use = GpuUse("cuda:0", nvml)
     nvml.refuse = ("nvmlGpmMetricsGet",)
     assert "sm_activity_pct" not in use.sample()
     assert "Not Supported" in use.reasons["sm_activity_pct"]
@@ -120,19 +126,6 @@ def test_counters_that_fail_later_are_given_up_with_their_reason():
     use.sample()
     assert "nvmlGpmSampleGet" not in nvml.calls
     use.close()
-
-
-@pytest.mark.parametrize(
-    ("device", "visible", "expected"), [("cuda:1", None, 1), ("cuda", "", 0), ("cuda:0", "2,3", 2), ("cuda:1", "2, 3", 3)]
-)  # fmt: skip
-def test_cuda_and_nvml_count_differently(device: str, visible: str | None, expected: int):
-    assert nvml_index(device, visible) == expected
-
-
-@pytest.mark.parametrize(("device", "visible"), [("cuda:1", "0"), ("cuda:0", "GPU-12ab")])
-def test_a_gpu_that_nvml_can_not_be_told_is_not_guessed(device: str, visible: str):
-    with pytest.raises(ValueError, match="CUDA_VISIBLE_DEVICES"):
-        nvml_index(device, visible)
 
 
 def test_without_nvml_there_is_a_reason(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
