@@ -15,6 +15,7 @@ from typing import Any
 
 from robot_perf.backends import eager
 from robot_perf.backends.gpu import options as gpu_options
+from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.torch_policy.compile_events import CompileEvents
@@ -66,19 +67,21 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
             )
         return torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
 
-    facts = {"compile_mode": mode, "dynamic": dynamic, "fullgraph": fullgraph}
-    events = CompileEvents(graphs=mode in WITH_GRAPHS)
-    if not gpu_options.on_cuda(options):
-        return eager.build(policy, options, backend="compile", own=OPTIONS, wrap=wrap, counters=events, facts=facts)
-    if importlib.util.find_spec("triton") is None:
+    on_cuda, graphs = gpu_options.on_cuda(options), mode in WITH_GRAPHS
+    if on_cuda and importlib.util.find_spec("triton") is None:
         raise BackendUnavailableError(
             "torch.compile needs Triton on a CUDA device, and it is not installed",
             why=f"Looked for with {sys.executable}.",
             do="pip install triton (on a Jetson: the wheel that goes with the vendor's torch).",
         )
-    from robot_perf.backends.gpu import torch_backend
+    facts = {"compile_mode": mode, "dynamic": dynamic, "fullgraph": fullgraph}
+    events = CompileEvents(graphs=graphs)
+    with Undo(events.close):
+        if not on_cuda:
+            return eager.build(policy, options, backend="compile", own=OPTIONS, wrap=wrap, events=events, facts=facts)
+        from robot_perf.backends.gpu import torch_backend
 
-    before = torch.compiler.cudagraph_mark_step_begin if mode in WITH_GRAPHS else None
-    return torch_backend.load(
-        policy, options, "compile", own=OPTIONS, wrap=wrap, counters=events, facts=facts, before=before
-    )
+        before = torch.compiler.cudagraph_mark_step_begin if graphs else None
+        return torch_backend.load(
+            policy, options, "compile", own=OPTIONS, wrap=wrap, events=events, facts=facts, before=before
+        )

@@ -15,7 +15,7 @@ from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.shared.formats import taken_by
 from robot_perf.backends.torch_policy import load as torch_load
 from robot_perf.backends.torch_policy import runtime
-from robot_perf.backends.torch_policy.runner import TorchRunner
+from robot_perf.backends.torch_policy.runner import NO_EVENTS, Events, TorchRunner
 from robot_perf.policies.builtin import NETWORKS
 from robot_perf.specs import PolicySpec
 
@@ -57,7 +57,7 @@ def build(
     backend: str,
     own: tuple[str, ...] = OPTIONS,
     wrap: Wrap | None = None,
-    counters: Callable[[], Mapping[str, int]] = dict,
+    events: Events = NO_EVENTS,
     facts: Mapping[str, Any] | None = None,
 ) -> Runner:
     """The runner of `policy`; `wrap` turns its module into what is called (torch.compile)."""
@@ -76,5 +76,5 @@ def build(
         loaded.arguments,
         loaded.reset,
         {**runtime.base_facts(backend), **loaded.facts, **(facts or {})},
-        counters,
+        events,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -48,6 +48,7 @@ def command(
 ) -> None:
     # fmt: on
     """Profiled times are not deployment times: the trace tells causes, `deadline` tells latency."""
+    from robot_perf.cli.show import say
     from robot_perf.tasks.deadline import DeadlineRequest
     from robot_perf.tasks.profiling import profile as task
 
@@ -73,7 +74,8 @@ def command(
         preset=preset, policy_options=parse_values("--option", option), observations=observations,
     )  # fmt: skip
     if under_profiler:
-        task.run_under_profiler(request)
+        for note in task.run_under_profiler(request)["notes"]:
+            say(f"note       {note}", err=True)  # stdout may be the CSV that ncu writes
         return
     target = output or Path(f"trace-{Path(policy).stem.replace(':', '-')}.json.gz")
     check_output(target, force=force)
@@ -107,7 +109,7 @@ def _lines(lines: Lines, stem: str, *, run: bool, json: bool, force: bool) -> No
         raise typer.Exit(int(ExitCode.INCONCLUSIVE))
 
 
-def _summary(target: Path, rate: str, facts: dict[str, object], *, json: bool, on_cpu: bool) -> None:
+def _summary(target: Path, rate: str, facts: dict[str, Any], *, json: bool, on_cpu: bool) -> None:
     """What the trace says, by the same diagnosis that `diagnose` makes of it."""
     from robot_perf.cli.show import report_width, say, show
     from robot_perf.render.diagnose.text import diagnose_document, diagnose_text
@@ -118,6 +120,8 @@ def _summary(target: Path, rate: str, facts: dict[str, object], *, json: bool, o
         emit_json({**diagnose_document(done.diagnosis), "trace": str(target), "run": facts})
         return
     show(diagnose_text(done.diagnosis, width=report_width()))
+    for note in facts["notes"]:
+        say(f"note       {note}")
     if on_cpu:
         say("note       the policy ran on the CPU: with --device cuda:0 the trace has its kernels too")
     say(f"\ntrace      {target}\nnext       robot-perf diagnose {target} --rate {rate}")

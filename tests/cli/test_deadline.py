@@ -26,7 +26,7 @@ def quick(tmp_path, policy: str, *arguments: str) -> int:
 
 def test_pass_is_0_and_json_is_one_document(tmp_path, capsys):
     code = quick(
-        tmp_path, "null", "--rate", "50", "--deadline-ms", "1000", "--steps", "150", "--miss-rate", "0.05", "--json"
+        tmp_path, "null", "--rate", "50", "--deadline-ms", "1000", "--steps", "150", "--miss-rate", "0.2", "--json"
     )
     document = json.loads(capsys.readouterr().out)
     assert (code, document["verdict"]["status"]) == (0, "PASS")

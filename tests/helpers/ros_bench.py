@@ -55,7 +55,7 @@ class Process:
     def log(self) -> str:
         return self.log_path.read_text(encoding="utf-8", errors="replace")
 
-    def wait_for(self, text: str, timeout_s: float = 30.0) -> str:
+    def wait_for(self, text: str, timeout_s: float = 60.0) -> str:
         until = time.monotonic() + timeout_s
         while time.monotonic() < until:
             if text in self.log:
@@ -139,9 +139,9 @@ class Driver:
     def report(self, node: str = "policy_node") -> dict:
         from std_srvs.srv import Trigger
 
-        return json.loads(self.call(Trigger, f"/{node}/report", Trigger.Request()).message)
+        return json.loads(self.call(Trigger, f"/{node}/report", Trigger.Request(), attempts=4).message)
 
-    def until(self, look, timeout_s: float = 20.0, what: str = "it"):
+    def until(self, look, timeout_s: float = 60.0, what: str = "it"):
         end = time.monotonic() + timeout_s
         while time.monotonic() < end:
             found = look()

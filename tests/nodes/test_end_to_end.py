@@ -80,18 +80,23 @@ def test_a_robots_own_message_types_and_header_stamps(start, driver, tmp_path):
     )
     node.wait_for("configured:")
     robot = start("observation_node", wait_for=1, **names)
-    driver.until(lambda: driver.report().get("blocks"), what="a first block")
+    # The loop runs from its activation on, also before the robot speaks: only what the monitor matched says that all three are at it.
+    def latency():
+        found = driver.report("monitor_node")
+        return found if found["latency"] and found["latency"]["n"] > 150 else None
+
+    seen = driver.until(latency, what="150 latencies")
+    assert seen["latency"]["quantiles"][0]["value"] > 0
+    assert seen["own"]["stamping_ns_per_message"] > 0
     assert driver.change("deactivate")
-    driver.spin(1.2)
-    report = driver.report("monitor_node")
+    driver.until(lambda: driver.report("monitor_node")["output"]["deadline_events"] or None, what="a deadline event")
     robot.end()
     node.end()
     monitor.end()
-    first = runs(tmp_path)[0]
-    assert report["latency"]["n"] > 50
-    assert report["latency"]["quantiles"][0]["value"] > 0
-    assert report["output"]["deadline_events"] >= 1
-    assert report["own"]["stamping_ns_per_message"] > 0
-    assert (first.measured["header_age_ns"][5:] >= 0).all()
-    assert set(first.conditions["node"]["topics"]) == {"imu/data", "cmd_vel", "joint_states"}
-    assert json.loads((tmp_path / "monitor.json").read_text())["output"]["received"] > 90
+    ages = np.concatenate([r.measured["header_age_ns"] for r in runs(tmp_path)])
+    assert np.count_nonzero(ages >= 0) >= 150
+    spoke = np.flatnonzero(ages >= 0)[0]
+    assert (ages[spoke:] >= 0).all()
+    for run in runs(tmp_path):
+        assert set(run.conditions["node"]["topics"]) == {"imu/data", "cmd_vel", "joint_states"}
+    assert json.loads((tmp_path / "monitor.json").read_text())["output"]["received"] >= seen["latency"]["n"]

@@ -28,24 +28,36 @@ def test_bad_observations_are_counted_and_never_reach_the_policy(start, driver, 
     node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, **FAST)
     node.wait_for("configured:")
     robot = start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100_000)
-    driver.until(lambda: driver.report().get("since_activation", {}).get("executed", 0) > 50, what="running")
+
+    def ages():
+        age = (driver.report().get("window") or {}).get("observation_age")
+        return age and age["p50"]
+
+    driver.until(ages, what="observations")
+
+    def sent(what, count):
+        driver.until(lambda: driver.report("observation_node")[what] >= count, what=f"{count} x {what}")
+
     assert driver.set("observation_node", nan_ratio=1.0) == []
-    driver.spin(0.5)
+    sent("nan", 40)
     assert driver.set("observation_node", nan_ratio=0.0, wrong_size_ratio=1.0) == []
-    driver.spin(0.5)
+    sent("wrong_size", 40)
     assert driver.set("observation_node", wrong_size_ratio=0.0, late_ms=40.0) == []
-    driver.spin(0.5)
-    before = driver.report()["since_activation"]
+    sent("sent", driver.report("observation_node")["sent"] + 40)
+    before = driver.report()["since_activation"]["stale"]
     assert driver.set("observation_node", late_ms=0.0, drop_ratio=1.0) == []  # they stop
-    driver.spin(1.5)
-    stopped = driver.report()["since_activation"]
-    assert stopped["stale"] > before["stale"]
+    driver.until(lambda: driver.report()["since_activation"]["stale"] > before + 60, what="60 stale releases")
     robot.end()  # the publisher restarts
     start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100_000)
-    received = driver.until(lambda: driver.report().get("window", {}).get("observation_age"), what="a report")
-    assert received is not None
-    driver.until(lambda: driver.report()["window"]["observation_age"]["p50"] is not None, what="ages")
-    driver.spin(1.5)
+    fresh = driver.report()["since_activation"]["stale"]
+
+    def steady():
+        nonlocal fresh
+        before, fresh = fresh, driver.report()["since_activation"]["stale"]
+        driver.spin(0.5)
+        return before == fresh and ages()
+
+    driver.until(steady, what="half a second without a stale release")
     node.end()
     saved = runs(tmp_path)
     assert topic(saved, "nonfinite") > 10

@@ -18,6 +18,7 @@ from robot_perf.backends.torch_policy import load as torch_load
 from robot_perf.backends.torch_policy import runtime
 from robot_perf.backends.torch_policy import trial as torch_trial
 from robot_perf.backends.torch_policy.load import Loaded
+from robot_perf.backends.torch_policy.runner import NO_EVENTS, Events
 from robot_perf.errors import BackendUnavailableError
 from robot_perf.specs import PolicySpec
 
@@ -81,7 +82,7 @@ def load(
     *,
     own: tuple[str, ...] = OWN,
     wrap: Callable[[Any], Any] | None = None,
-    counters: Callable[[], Mapping[str, int]] = dict,
+    events: Events = NO_EVENTS,
     facts: Mapping[str, Any] | None = None,
     before: Callable[[], Any] | None = None,
 ) -> Runner:
@@ -90,6 +91,6 @@ def load(
 
     def work_of(loaded: Loaded, body: Body) -> Work:
         said = {**runtime.base_facts(backend), **loaded.facts, **(facts or {})}
-        return QueuedSteps(body, torch_cuda.stream(settled), said, counters, before)
+        return QueuedSteps(body, torch_cuda.stream(settled), said, events, before)
 
     return runner_over(policy, options, settled, work_of, wrap)

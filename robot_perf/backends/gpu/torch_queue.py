@@ -9,6 +9,7 @@ from robot_perf.backends.gpu import nvtx
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_cuda import memory_facts
 from robot_perf.backends.protocol import Array
+from robot_perf.backends.torch_policy.runner import NO_EVENTS, Events
 
 # What counts as one launch in torch's profiler, by runtime and driver name.
 _LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx", "cudaGraphLaunch")
@@ -49,11 +50,11 @@ class QueuedSteps:
         body: Body,
         stream: Any,
         facts: Mapping[str, Any],
-        counters: Callable[[], Mapping[str, int]] = dict,
+        events: Events = NO_EVENTS,
         before: Callable[[], Any] | None = None,
     ) -> None:
         torch = body.torch
-        self.body, self._stream, self._facts, self._counters = body, stream, dict(facts), counters
+        self.body, self._stream, self._facts, self._events = body, stream, dict(facts), events
         self.staged, self.answers = body.staged, body.answers
         self._no_grad, self._before = torch.no_grad, before
         waiter = Waiter(torch, stream, body.options.sync)
@@ -148,12 +149,11 @@ class QueuedSteps:
 
     def counters(self) -> Mapping[str, int]:
         """Compiles, graph breaks, skipped CUDA graphs; empty in eager mode."""
-        return self._counters()
+        return self._events()
 
     def reasons(self) -> Mapping[str, str]:
         """Why an event happened, by its name."""
-        told: Callable[[], Mapping[str, str]] = getattr(self._counters, "reasons", dict)
-        return told()
+        return self._events.reasons()
 
     def examine(self) -> Mapping[str, Any]:
         """Launches per step by torch's profiler, which stays attached: only once nothing is measured any more."""
@@ -178,11 +178,12 @@ class QueuedSteps:
             "captured": False,
             "launches_per_step": None,
             "build_ns": None,
-            **({"events": dict(self._counters()), "reasons": reasons} if reasons else {}),
+            **({"events": dict(self._events()), "reasons": reasons} if reasons else {}),
         }
 
     def close(self) -> None:
         """Waits, and frees device memory."""
+        self._events.close()
         self.wait()
         self.launch = self._plain = self._upload = self._compute = self._download = _closed
         self.body.close()

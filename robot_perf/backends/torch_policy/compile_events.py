@@ -6,13 +6,29 @@ import logging
 import os
 from collections.abc import Mapping
 
-_RECOMPILES = "torch._dynamo.guards.__recompiles"
-_GRAPHS = "torch._inductor.cudagraph_utils.__cudagraphs"
-_KEPT = 20
+
+class _LastWord(logging.Handler):
+    """What torch said last on one of its loggers, and how often it has spoken."""
+
+    def __init__(self, logger: str) -> None:
+        super().__init__()
+        self.logger = logging.getLogger(logger)
+        self.spoken, self.text = 0, ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """As `logging.Handler.emit`."""
+        self.spoken += 1
+        self.text = record.getMessage()
+
+
+# Of the process, as torch's loggers are: however many policies are loaded, each is told once, and nobody once they are closed.
+_RECOMPILES = _LastWord("torch._dynamo.guards.__recompiles")
+_SKIPS = _LastWord("torch._inductor.cudagraph_utils.__cudagraphs")
+_listening: set[CompileEvents] = set()
 
 
 class CompileEvents:
-    """Called: events since loading, from torch's own counters. `reasons`: the latest reason by event.
+    """Called: events since loading, from torch's own counters. `reasons`: the latest reason by event. Listens until `close`.
 
     `graphs`: the mode uses CUDA graphs, so that a skipped one counts.
     """
@@ -21,13 +37,10 @@ class CompileEvents:
         self._graphs = graphs
         self._start: dict[str, int] = {}
         self._start = self()
-        self._guards, self._skips = _listen(_RECOMPILES), _listen(_GRAPHS)
-        if "TORCH_LOGS" not in os.environ:
-            # torch looks for the failed guard only when somebody wants to hear of it.
-            import torch
-
-            torch._logging.set_logs(recompiles=True)
-            logging.getLogger(_RECOMPILES).propagate = False
+        if not _listening:
+            _listen()
+        _listening.add(self)
+        self._before = {word: word.spoken for word in (_RECOMPILES, _SKIPS)}
 
     def __call__(self) -> dict[str, int]:
         """Counts by event."""
@@ -47,11 +60,21 @@ class CompileEvents:
 
         breaks = [str(k).splitlines()[0][:200] for k in counters["graph_break"]]
         found = {
-            "compiles": guard(self._guards[-1]) if self._guards else "",
+            "compiles": guard(self._heard(_RECOMPILES)),
             "graph breaks": breaks[-1] if breaks else "",
-            "skipped CUDA graphs": " ".join(self._skips[-1].split())[:200] if self._skips else "",
+            "skipped CUDA graphs": " ".join(self._heard(_SKIPS).split())[:200],
         }
         return {k: v for k, v in found.items() if v}
+
+    def _heard(self, word: _LastWord) -> str:
+        return word.text if word.spoken > self._before[word] else ""
+
+    def close(self) -> None:
+        """The last one that is closed leaves torch's loggers as they were. Once closed it does nothing."""
+        if self in _listening:
+            _listening.remove(self)
+            if not _listening:
+                _listen_no_more()
 
 
 def guard(message: str) -> str:
@@ -60,13 +83,21 @@ def guard(message: str) -> str:
     return " ".join(lines[0].split())[:200] if lines else " ".join(message.split())[:200]
 
 
-def _listen(name: str) -> list[str]:
-    heard: list[str] = []
+def _listen() -> None:
+    for word in (_RECOMPILES, _SKIPS):
+        word.logger.addHandler(word)
+    if "TORCH_LOGS" not in os.environ:
+        # torch looks for the failed guard only when somebody wants to hear of it.
+        import torch
 
-    class Keep(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            heard.append(record.getMessage())
-            del heard[:-_KEPT]
+        torch._logging.set_logs(recompiles=True)
+        _RECOMPILES.logger.propagate = False
 
-    logging.getLogger(name).addHandler(Keep())
-    return heard
+
+def _listen_no_more() -> None:
+    for word in (_RECOMPILES, _SKIPS):
+        word.logger.removeHandler(word)
+    if "TORCH_LOGS" not in os.environ:
+        import torch
+
+        torch._logging.set_logs()

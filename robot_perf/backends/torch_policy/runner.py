@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +17,40 @@ from robot_perf.specs import PolicySpec, TensorSpec
 Call = Callable[..., Any]
 
 
+class Events(Protocol):
+    """What must not happen inside the measured window, counted."""
+
+    def __call__(self) -> Mapping[str, int]:
+        """Counts by event since loading; empty where none can happen."""
+        ...
+
+    def reasons(self) -> Mapping[str, str]:
+        """The latest reason of an event, by its name."""
+        ...
+
+    def close(self) -> None:
+        """Ends the counting."""
+        ...
+
+
+class NoEvents:
+    """Eager mode: nothing is compiled."""
+
+    def __call__(self) -> Mapping[str, int]:
+        """None."""
+        return {}
+
+    def reasons(self) -> Mapping[str, str]:
+        """None."""
+        return {}
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+NO_EVENTS: Events = NoEvents()
+
+
 class TorchRunner:
     """One torch policy on the CPU. State pairs are carried as tensors; state in buffers carries itself."""
 
@@ -27,12 +61,12 @@ class TorchRunner:
         arguments: Sequence[Tree],
         reset: Reset,
         facts: Mapping[str, Any],
-        counters: Callable[[], Mapping[str, int]] = dict,
+        events: Events = NO_EVENTS,
     ) -> None:
         import torch
 
         self.spec = policy
-        self._call, self._reset, self._facts, self._counters = call, reset, dict(facts), counters
+        self._call, self._reset, self._facts, self._events = call, reset, dict(facts), events
         self._from_numpy, self._no_grad = torch.from_numpy, torch.no_grad
         self._assemble = None if all(a is None for a in arguments) else assembler(arguments)
         self._flat: list[Any] = [torch.zeros(t.shape, dtype=getattr(torch, t.dtype)) for t in policy.inputs]
@@ -66,7 +100,11 @@ class TorchRunner:
 
     def counters(self) -> Mapping[str, int]:
         """Compiles and graph breaks so far; empty in eager mode."""
-        return self._counters()
+        return self._events()
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why an event happened, by its name."""
+        return self._events.reasons()
 
     def facts(self) -> Mapping[str, Any]:
         """Version, threads, mode, how it is reset."""
@@ -74,6 +112,7 @@ class TorchRunner:
 
     def close(self) -> None:
         """The own close() of a factory's object, then the module is free."""
+        self._events.close()
         if self.spec.kind == "factory":
             self._reset.end()
         self._flat.clear()

@@ -23,7 +23,7 @@ from robot_perf.measure.loop import run_window
 from robot_perf.measure.profiling.marks import Mark, marked, nvtx_mark, profiler_control
 from robot_perf.measure.recorder import Recorder
 from robot_perf.measure.step import OutputWatch, make_step
-from robot_perf.policies.observations import open_observations
+from robot_perf.policies.observations import Observations, open_observations
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.specs import LoopSpec, PolicySpec
 
@@ -62,9 +62,8 @@ class _NoRecord:
         """Nothing is recorded."""
 
 
-def _paced(order: ProfileOrder, runner: Runner, mark: Mark | None, steps: int) -> int:
+def _paced(order: ProfileOrder, runner: Runner, observations: Observations, mark: Mark | None, steps: int) -> int:
     """Runs `steps` releases of the grid; returns how many of them ran: a late step covers the next ones."""
-    observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)
     if runner.spec.action is None:
         raise UsageError(f"{order.policy.name}: which output is the action is not known", do="Add --action POSITION.")
     stop = [False]
@@ -83,9 +82,33 @@ def _queued(order: ProfileOrder) -> ProfileOrder:
     return replace(order, loop=replace(order.loop, overrun="queue"))
 
 
-def _warm_up(order: ProfileOrder, runner: Runner) -> None:
-    """Every warm-up step runs: the first one may compile for seconds, and skipping what it covers would leave one step for all."""
-    _paced(_queued(order), runner, None, order.warmup_steps)
+def _warm_up(order: ProfileOrder, runner: Runner) -> tuple[Observations, list[str]]:
+    """What the profiled steps are fed, and the notes on it: copies, as in a measurement, where the policy wrote into it here.
+
+    Every warm-up step runs: the first one may compile for seconds, and skipping what it covers would leave one step for all.
+    """
+    observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)
+    _paced(_queued(order), runner, observations, None, order.warmup_steps)
+    if not observations.written_to():
+        return observations, []
+    observations.renew()
+    return observations, [
+        f"{order.policy.name} writes into its observation: each step is given a copy, made before its range"
+    ]
+
+
+def _facts(order: ProfileOrder, ran: int, observations: Observations, notes: list[str]) -> dict[str, Any]:
+    """Of the run, for the report."""
+    if observations.written_to():
+        notes.append(
+            f"{order.policy.name} wrote into its observation in the profiled steps and not in warm-up: what it was fed later was no observation"
+        )
+    return {
+        "steps": ran,
+        "skipped_releases": order.loop.steps - ran,
+        "backend": order.backend,
+        "notes": notes,
+    }
 
 
 def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
@@ -107,27 +130,25 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
     os.environ["TEARDOWN_CUPTI"], os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "0", "1"
     runner = backends.load(order.backend, order.policy, order.options)
     try:
-        _warm_up(order, runner)
+        observations, notes = _warm_up(order, runner)
         # CUPTI's own set-up happens in the first profiled calls: they go to a session that is thrown away. No schedule:
         # one without repeat=1 starts again after its last active step and exports nothing.
         with profile(activities=activities):
-            _paced(order, runner, None, 3)
+            _paced(order, runner, observations, None, 3)
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events", category=UserWarning)
         with profile(activities=activities) as recorded:
             ran = _paced(
-                order, runner, lambda name: cast(AbstractContextManager[Any], record_function(name)), order.loop.steps
+                order,
+                runner,
+                observations,
+                lambda name: cast(AbstractContextManager[Any], record_function(name)),
+                order.loop.steps,
             )
         recorded.export_chrome_trace(str(trace))
         remove_identity(trace)
     finally:
         runner.close()
-    return {
-        "steps": ran,
-        "skipped_releases": order.loop.steps - ran,
-        "cuda": cuda,
-        "torch": str(torch.__version__),
-        "backend": order.backend,
-    }
+    return _facts(order, ran, observations, notes) | {"cuda": cuda, "torch": str(torch.__version__)}
 
 
 _IDENTITY = re.compile(rb'"(?:host_name|hostname|username|user|trace_id|job_name)"\s*:\s*"(?:[^"\\]|\\.)*"\s*,?')
@@ -161,13 +182,13 @@ def run_marked(
     mark = nvtx_mark() if mark is None else mark
     runner = backends.load(order.backend, order.policy, order.options)
     try:
-        _warm_up(order, runner)
+        observations, notes = _warm_up(order, runner)
         control("cuProfilerStart")
         try:
             # a profiler makes steps late: skipping their releases would leave fewer steps than its skip and count ask for
-            ran = _paced(_queued(order), runner, mark, order.loop.steps)
+            ran = _paced(_queued(order), runner, observations, mark, order.loop.steps)
         finally:
             control("cuProfilerStop")
     finally:
         runner.close()
-    return {"steps": ran, "skipped_releases": order.loop.steps - ran, "backend": order.backend}
+    return _facts(order, ran, observations, notes)

@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-ANSWER_S = 60  # cuInit takes a second a GPU where nothing keeps the driver loaded
+ANSWER_S = 60  # where nothing keeps the driver loaded, cuInit brings up every GPU of the machine
 
 # cuda.h, CUresult
 _NO_DEVICE, _INVALID_DEVICE = 100, 101

@@ -303,7 +303,7 @@ def test_a_run_under_torchs_profiler(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert b"host_name" not in text and b"traceName" not in text and text.count(b'"policy_step"') == ran
     from robot_perf.cli.profile import _summary
 
-    _summary(trace, "200", {}, json=False, on_cpu=True)
+    _summary(trace, "200", {"notes": []}, json=False, on_cpu=True)
     assert "with --device cuda:0 the trace has its kernels too" in capsys.readouterr().out
 
 
