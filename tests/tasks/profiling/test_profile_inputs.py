@@ -1,0 +1,119 @@
+"""What `profile` feeds a policy that writes into its observation: what was recorded, as a measurement does."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from robot_perf.errors import BackendUnavailableError
+from robot_perf.measure.profiling.run import WARMUP_STEPS, profile_with_torch, run_marked
+from robot_perf.tasks.deadline import DeadlineRequest
+from robot_perf.tasks.profiling.profile import order_of
+
+WRITER = """
+import numpy as np
+FED = []
+class Policy:
+    def __init__(self, after=0): self.after, self.calls = after, 0
+    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [1, 4]}}
+    def step(self, inputs):
+        self.calls += 1
+        FED.append(inputs['obs'].copy())
+        if self.calls > self.after: inputs['obs'] *= 0.25
+        return (inputs['obs'].copy(),)
+"""
+RECORDED = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 1, 4)  # [steps, 1, 4]: each comes round many times
+
+
+@pytest.fixture
+def fed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The request of such a policy, by the number of calls before it begins to write, and the list of what it was fed."""
+    (tmp_path / "writer.py").write_text(WRITER)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "writer", raising=False)
+    np.savez(tmp_path / "recorded.npz", **{"in.obs": RECORDED})
+
+    def order(after: int = 0) -> Any:
+        return order_of(
+            DeadlineRequest(
+                policy="writer:Policy",
+                rate_hz="500",
+                steps=12,
+                backend="python",
+                policy_options={"after": after},
+                observations=tmp_path / "recorded.npz",
+            )
+        )
+
+    return order
+
+
+def observations(last: int) -> list[Any]:
+    """The last of what the policy was fed."""
+    return list(sys.modules["writer"].FED[-last:])
+
+
+def marked(order: Any) -> dict[str, Any]:
+    return run_marked(order, lambda _: None, lambda _: nullcontext())
+
+
+def test_marked_steps_are_fed_what_was_recorded(fed: Any) -> None:
+    facts = marked(fed())
+    assert facts["steps"] == 12
+    assert [o.tolist() for o in observations(12)] == [RECORDED[k % 3].tolist() for k in range(12)]
+    assert [note for note in facts["notes"] if "writes into its observation" in note and "a copy" in note]
+
+
+def test_traced_steps_are_fed_what_was_recorded(fed: Any, tmp_path: Path) -> None:
+    try:
+        facts = profile_with_torch(fed(), tmp_path / "t.json")
+    except BackendUnavailableError:
+        pytest.skip("needs torch")
+    seen = [o.tolist() for o in observations(facts["steps"])]
+    assert len(seen) > 3 and all(o in RECORDED.tolist() for o in seen)
+    assert any("writes into its observation" in note for note in facts["notes"])
+
+
+def test_a_policy_that_begins_to_write_later_is_told(fed: Any) -> None:
+    facts = marked(fed(after=WARMUP_STEPS + 5))
+    assert any("not in warm-up" in note for note in facts["notes"])
+
+
+def test_a_policy_that_does_not_write_has_no_note(fed: Any) -> None:
+    assert marked(fed(after=10_000))["notes"] == []
+
+
+NOTE = "note Policy writes into its observation: each step is given a copy"
+
+
+def said(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[str, str]:
+    """What `profile` writes to stdout and stderr."""
+    from robot_perf.cli.__main__ import main
+
+    words = "profile writer:Policy --rate 500 --steps 12 --backend python --observations recorded.npz"
+    try:
+        main([*words.split(), *more])
+    except SystemExit as end:
+        assert not end.code
+    out, err = capsys.readouterr()
+    return " ".join(out.split()), " ".join(err.split())
+
+
+def test_the_note_is_printed(fed: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("torch")
+    assert NOTE in said(capsys, "-o", "t.json")[0]
+
+
+def test_under_a_profiler_the_note_leaves_stdout_alone(
+    fed: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the CSV of ncu's run of a few metrics."""
+    monkeypatch.setattr("robot_perf.tasks.profiling.profile.run_under_profiler", lambda _: marked(fed()))
+    out, err = said(capsys, "--under-profiler")
+    assert out == "" and NOTE in err
