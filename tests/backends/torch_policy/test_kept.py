@@ -71,6 +71,7 @@ def test_compiled_code_keeps_old_inputs_too(factory: Any, tmp_path: Path) -> Non
     at = from_topics(runner.spec, tmp_path)
     runner.reset()
     assert [float(np.array(runner.step(at(k))[0])[0, 0]) for k in range(len(FED))] == CHANGES
+    runner.close()
 
 
 def test_a_stage_that_is_fed_joined_pieces_may_keep_them(factory: Any, tmp_path: Path) -> None:
