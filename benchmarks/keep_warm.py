@@ -35,7 +35,7 @@ def paced(actor: Actor, variant: Variant, period: int, steps: int, power: Power,
     skip = 4
     with variant.around():
         release = time.monotonic_ns() + period
-        energy, cpu, began = power.energy_mj(), time.process_time_ns(), time.monotonic_ns()
+        energy, cpu, began = power.energy_j(), time.process_time_ns(), time.monotonic_ns()
         for k in range(steps + skip):
             variant.before(release)
             if device:
@@ -48,7 +48,7 @@ def paced(actor: Actor, variant: Variant, period: int, steps: int, power: Power,
             variant.after()
             release += period
         elapsed = time.monotonic_ns() - began
-        used, cpu = power.energy_mj(), time.process_time_ns() - cpu
+        used, cpu = power.energy_j(), time.process_time_ns() - cpu
     actor.other.synchronize()
     return {
         "wall_us": walls[skip:],
@@ -56,7 +56,7 @@ def paced(actor: Actor, variant: Variant, period: int, steps: int, power: Power,
         "filled_us": filled[skip:],
         "device_us": shares[skip:],
         "cpu": cpu / elapsed,
-        "watts": None if used is None or energy is None else (used - energy) / (elapsed / 1e6),
+        "watts": None if used is None or energy is None else (used - energy) / (elapsed / 1e9),
         "sm_mhz": power.sm_mhz(),
     }
 

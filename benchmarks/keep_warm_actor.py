@@ -1,4 +1,4 @@
-"""The captured MLP actor of `keep_warm.py`, its parts, and the power of its device: hand-written, no robot-perf in it."""
+"""The captured MLP actor of `keep_warm.py`, and its parts: hand-written, no robot-perf in them. The power of its device is read as `bench` does."""
 
 from __future__ import annotations
 
@@ -152,23 +152,20 @@ class Actor:
 
 
 class Power:
-    """Mean power by NVML's energy counter; None where it can't be read."""
+    """Energy and clock of the GPU that CUDA calls `device`; None where they can't be read."""
 
     def __init__(self, device: int) -> None:
-        self.handle = None
-        try:
-            import pynvml
+        from robot_perf.measure.watch.nvml import open_meter
 
-            pynvml.nvmlInit()
-            self.nvml = pynvml
-            self.handle = pynvml.nvmlDeviceGetHandleByIndex(device)
-        except Exception as error:  # noqa: BLE001 - a benchmark goes on without watts and prints why
-            print(f"no power: {error}")
+        self.meter, why = open_meter(f"cuda:{device}")
+        if self.meter is None:
+            print(f"no power: {why}")
 
-    def energy_mj(self) -> int | None:
-        """The energy counter."""
-        return None if self.handle is None else self.nvml.nvmlDeviceGetTotalEnergyConsumption(self.handle)
+    def energy_j(self) -> float | None:
+        """The energy counter, J."""
+        return None if self.meter is None else self.meter.energy_j()
 
     def sm_mhz(self) -> int | None:
         """The SM clock now."""
-        return None if self.handle is None else self.nvml.nvmlDeviceGetClockInfo(self.handle, 1)
+        sm_hz = None if self.meter is None else self.meter.sample().sm_hz
+        return None if sm_hz is None else round(sm_hz / 1e6)

@@ -65,7 +65,8 @@ def command(
         _merge(merge, output, as_json=json, force=force)
         return
     from robot_perf.backends import BACKENDS
-    from robot_perf.cli.deadline import in_range, parse_device
+    from robot_perf.cli.deadline import in_range
+    from robot_perf.specs.place import parse_device
     from robot_perf.tasks.bench.machine import default_device
     from robot_perf.tasks.bench.request import BenchRequest, parse_keep_warms, parse_rates, parse_targets
     from robot_perf.tasks.bench.run import bench, output_folder, prepare

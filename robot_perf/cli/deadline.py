@@ -111,6 +111,7 @@ def command(
     if inconclusive_is is not None:
         one_of("--inconclusive-is", inconclusive_is, ("fail", "pass"))
     from robot_perf.specs import RealTime
+    from robot_perf.specs.place import parse_device
 
     backend_options = parse_values("--backend-option", backend_option)
     backend_options |= {
@@ -277,14 +278,3 @@ def milliseconds(name: str, value: float) -> int:
     if ns <= 0:
         raise UsageError(f"{name} {value:.10g} ms is out of range", why="Allowed: 0.000001 to 86,400,000 ms (a day).")
     return ns
-
-
-def parse_device(device: str) -> str:
-    """cpu or cuda:N; `cuda` alone is cuda:0, said so."""
-    if device == "cpu" or (device.startswith("cuda:") and device[5:].isdecimal()):
-        return device
-    if device == "cuda":
-        return "cuda:0"
-    raise UsageError(
-        f"--device {device!r} is unknown", why="Allowed: cpu, cuda:0, cuda:1, …", do="--on names a device of the table."
-    )

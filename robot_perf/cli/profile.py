@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robot_perf.cli.deadline import parse_device
 from robot_perf.cli.options import Force, Json, check_output, emit_json
 from robot_perf.cli.parsing import parse_pairs, parse_shapes, parse_values
 from robot_perf.errors import ExitCode, UsageError
@@ -49,6 +48,7 @@ def command(
     # fmt: on
     """Profiled times are not deployment times: the trace tells causes, `deadline` tells latency."""
     from robot_perf.cli.show import say
+    from robot_perf.specs.place import parse_device
     from robot_perf.tasks.deadline import DeadlineRequest
     from robot_perf.tasks.profiling import profile as task
 

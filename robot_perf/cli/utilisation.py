@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robot_perf.cli.deadline import parse_device
 from robot_perf.cli.options import Force, Json, check_output, emit_json
 from robot_perf.cli.parsing import parse_pairs, parse_shapes, parse_values
 from robot_perf.errors import ExitCode, UsageError
@@ -46,6 +45,8 @@ def command(
 ) -> None:
     # fmt: on
     """Exit codes: 0 when a rung was found or is clean, 3 when none can answer, 2 usage, 4 when the Run is INVALID."""
+    from robot_perf.specs.place import parse_device
+
     if policy is None:
         if seconds is None:
             raise UsageError("no POLICY was given", do="Name one with --rate HZ, or watch with --device cuda:0 --seconds S [--pid PID].")

@@ -29,7 +29,7 @@ def triton_facts(
         return {"installed": False}
     capability = _ORIN if l4t and l4t.get("release") == _ORIN_L4T else _capability()
     path = _ptxas(Path(rows[0]["place"]) / "triton" / "backends" / "nvidia" / "bin", capability, environment)
-    found = _RELEASE.search(path.read_bytes())  # what --version prints; doctor starts no process
+    found = _RELEASE.search(path.read_bytes())  # what --version prints; doctor doesn't run what it looks at
     if found is None:
         raise ValueError(f"{path} names no CUDA release")
     return {
@@ -42,9 +42,12 @@ def triton_facts(
 
 def _capability() -> int:
     meter, why = open_meter("cuda:0")
-    said = None if meter is None else meter.identity().get("compute_capability")
+    if meter is None:
+        raise ValueError(why)
+    said = meter.identity().get("compute_capability")
+    meter.close()
     if not said:
-        raise ValueError(why or "the meter does not say which GPU this is")
+        raise ValueError("the meter does not say which GPU this is")
     major, minor = str(said).split(".")
     return int(major) * 10 + int(minor)
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 from robot_perf.specs import RealTime
+from robot_perf.specs.place import parse_device
 from robot_perf.tasks.deadline import DeadlineRequest
 
 
 def request_of(asked: dict[str, Any]) -> DeadlineRequest:
     """The command line's request from the node's parameters: the same defaults, the same checks."""
-    options: dict[str, Any] = {"device": asked["device"]}
+    options: dict[str, Any] = {"device": parse_device(asked["device"], option="parameter device")}
     if asked["threads"]:
         options["threads"] = asked["threads"]
     return DeadlineRequest(
