@@ -155,6 +155,53 @@ def test_the_last_moment_of_a_load_may_fail_too(monkeypatch: pytest.MonkeyPatch,
     assert fake.left() == {} and played.endings == ENDINGS[way]
 
 
+def on_trt_queued(monkeypatch: pytest.MonkeyPatch, fake: FakeCuda) -> tuple[Any, Callable[[], Any]]:
+    played = fake_trt.Played(monkeypatch, fake)
+    return played, lambda: played(cuda_graph=False)
+
+
+def _live(runner: Any) -> dict[str, Any]:
+    """Whatever a measurement asks of a runner, in its order; what the last look says."""
+    observation = [np.ones(runner.spec.inputs[i].shape, np.float32) for i in runner.spec.fed]
+    runner.step(observation)
+    runner.rehearse_on(observation)
+    runner.poison()
+    runner.state()
+    runner.reset()
+    runner.mark_phases(True)
+    runner.step(observation)
+    runner.phases_ns()
+    runner.mark_phases(False)
+    return dict(runner.examine())
+
+
+@pytest.mark.parametrize("way", [*ENDINGS, on_trt_queued], ids=lambda w: w.__name__)
+def test_whichever_call_fails_after_the_load_nothing_stays_past_the_close(
+    monkeypatch: pytest.MonkeyPatch, way: Any
+) -> None:
+    fake = FakeCuda()
+    runner = way(monkeypatch, fake)[1]()
+    loaded = len(fake.calls)
+    looked = _live(runner)
+    assert ("launches_per_step" in looked) == (way in (on_ort_mapped, on_trt_queued))
+    calls = list(fake.calls)
+    assert len(calls) > loaded + 10
+    runner.close()
+    told = 0
+    for number in range(loaded, len(calls)):
+        fake = FakeCuda()
+        runner = way(monkeypatch, fake)[1]()
+        fake.fails_at = number
+        with contextlib.suppress(RobotPerfError, RuntimeError):
+            told += "launches_per_step_reason" in _live(runner)
+        assert len(fake.calls) > number
+        runner.close()
+        # What CUDA refuses to destroy stays, and that alone.
+        refused = {"cudaGraphExecDestroy": {"executable graphs": 1}, "cudaGraphDestroy": {"graphs": 1}}
+        assert fake.left() == refused.get(calls[number], {}), (number, calls[number])
+    assert bool(told) == ("launches_per_step" in looked)  # each call of that look failed once, too
+
+
 @pytest.mark.parametrize("way", [on_trt, on_ort_mapped], ids=lambda w: w.__name__)
 def test_a_step_that_failed_does_not_keep_the_runtime(monkeypatch: pytest.MonkeyPatch, way: Any) -> None:
     """The node keeps the error that ended its loop, the worker closes while one is on its way: neither may hold the session."""

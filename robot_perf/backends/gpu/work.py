@@ -171,17 +171,22 @@ class StreamWork:
         if self._graphs or self._counted is None:
             return {}
         try:
+            nodes = self._nodes(self._counted)
+        except RuntimeError as error:
+            return {"launches_per_step_reason": f"a run can't be captured to count it: {faults.last_line(error)}"}
+        kernels = nodes.get("kernel", 0)
+        return {"launches_per_step": kernels, "graph_nodes": nodes, "launches_are": "kernels of one captured run"}
+
+    def _nodes(self, queue: Callable[[], None]) -> dict[str, int]:
+        """Nodes by kind of what `queue` queues."""
+        with contextlib.ExitStack() as made:
             try:
-                graph = Graph(self.stream, self._counted)
+                graph = Graph(self.stream, queue)
+                made.callback(graph.close)
             finally:
                 # What a runtime lent to the captured run, a failed one too, comes back to it only at the end of one that is waited for.
                 self.run_policy()
-        except RuntimeError as error:
-            return {"launches_per_step_reason": f"a run can't be captured to count it: {faults.last_line(error)}"}
-        nodes = dict(graph.nodes)
-        graph.close()
-        kernels = nodes.get("kernel", 0)
-        return {"launches_per_step": kernels, "graph_nodes": nodes, "launches_are": "kernels of one captured run"}
+            return dict(graph.nodes)
 
     def facts(self) -> Mapping[str, Any]:
         """Options, captured nodes, pinned memory, and what the runtime says."""
