@@ -19,6 +19,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+@pytest.fixture
+def hangup_heard():  # type: ignore[no-untyped-def]
+    """Under nohup SIGHUP is ignored, and what a test starts inherits that, as it should."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The folder `shared` beside the checkout: real policies, profiles and tables with known answers."""

@@ -223,6 +223,7 @@ def test_an_interrupted_bench_keeps_the_policies_it_has(tmp_path):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.usefixtures("hangup_heard")
 def test_an_interrupted_bench_keeps_the_blocks_of_the_policy_that_it_was_measuring(tmp_path, how):
     """With one policy of many backends an hour's blocks were lost to Ctrl-C, and all of the report to a time limit."""
     command = [sys.executable, "-m", "robot_perf.cli.__main__", "bench", "spin:200", "--backends", "python,onnxruntime,eager",
