@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from robot_perf.errors import ExitCode, RobotPerfError, UsageError
+from robot_perf.errors import RobotPerfError, UsageError
 from robot_perf.measure.node import parameters
 from robot_perf.measure.node.activity import Activity
 from robot_perf.measure.node.body import Edge
@@ -19,7 +19,7 @@ from robot_perf.measure.node.link import KeeperLink
 from robot_perf.measure.node.mailbox import LiveObservations
 from robot_perf.measure.node.mapping import CommandMap, NodeMapping, default_mapping, find_mapping, read_mapping
 from robot_perf.measure.node.mapping_reader import resolve_mapping
-from robot_perf.nodes import reporting, ros
+from robot_perf.nodes import ending, reporting, ros
 from robot_perf.nodes.endpoints import CommandPort, subscribe
 from robot_perf.nodes.guarding import guarded
 from robot_perf.nodes.ros import LifecycleNode, TransitionCallbackReturn
@@ -68,11 +68,11 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
 
     def on_shutdown(self, state: Any) -> Any:
         """Stops, saves, frees."""
-        return self._guarded("shutdown", lambda: self._stop_and_release("shut down"))
+        return self._guarded("shutdown", lambda: self.stop_and_release("shut down"))
 
     def on_error(self, state: Any) -> Any:
         """Back to unconfigured, whatever is left; an exception here would end in `finalized`."""
-        return self._guarded("error processing", lambda: self._stop_and_release("an error"))
+        return self._guarded("error processing", lambda: self.stop_and_release("an error"))
 
     def _guarded(self, name: str, work: Callable[[], Any], undo: Callable[[], None] | None = None) -> Any:
         if name in ("configure", "activate", "cleanup") and self._in_loop():
@@ -191,7 +191,8 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
                 last_first.callback(destroy, entity)
             self._entities = []
 
-    def _stop_and_release(self, why: str) -> None:
+    def stop_and_release(self, why: str) -> None:
+        """Whatever of it fails, the rest is done."""
         try:
             self._stop(why)
         except RobotPerfError as error:
@@ -281,18 +282,5 @@ class PolicyNode(LifecycleNode):  # type: ignore[misc]
         return waiting
 
     def end(self, why: str) -> int:
-        """Stops, saves, frees, waits for the keeper. The exit code of the worst block; one cut short counts only if alone."""
-        cut_short = self.activity is not None and self.activity.active
-        self._stop_and_release(why)
-        if self.link is not None:
-            if self.link.close(30.0) is None:
-                ros.say(f"policy_node: the keeper (process {self.link.pid}) still saves; it ends on its own")
-            for event in self.link.events():
-                if event["event"] == "block":
-                    self.statuses.append(event["status"])
-                    ros.say(f"policy_node: {self.teller.block_line(event)}")
-                elif event["event"] == "trouble":
-                    ros.say(f"policy_node: {event['what']}")
-        counted = self.statuses[:-1] if cut_short and len(self.statuses) > 1 else self.statuses
-        worst = next((s for s in ("INVALID", "FAIL", "INCONCLUSIVE") if s in counted), "PASS")
-        return int(ExitCode[worst])
+        """Stops, saves, frees, waits for the keeper. The exit code."""
+        return ending.end(self, why)

@@ -17,6 +17,7 @@ from robot_perf.errors import ExitCode, RobotPerfError
 from robot_perf.measure.node.parameters import PARAMETERS
 from robot_perf.measure.node.thread import OnlyThread
 from robot_perf.nodes import ros
+from robot_perf.nodes.ending import Signals, at_once
 from robot_perf.nodes.policy import PolicyNode
 
 __all__ = ["PolicyNode", "main"]
@@ -33,11 +34,12 @@ def main(args: list[str] | None = None) -> int:
         return int(ExitCode.USAGE)
     from rclpy.executors import ExternalShutdownException
 
-    ros.rclpy.init(args=args)
+    signals = Signals()
     node: PolicyNode | None = None
     code = int(ExitCode.USAGE)
-    why = "interrupted by SIGTERM"
+    why = "the ROS context was shut down"
     try:
+        ros.rclpy.init(args=args)
         node = PolicyNode()
         kind = ros.values_of(node)["executor"]
         executor = ros.make_executor(str(kind))
@@ -56,18 +58,23 @@ def main(args: list[str] | None = None) -> int:
         if why:
             _serve(node, executor, str(kind))
     except KeyboardInterrupt:
-        why = (node and node.interrupted) or "interrupted by SIGINT"
+        why = (node and node.interrupted) or signals.why
+        code = int(ExitCode.INVALID)
     except ExternalShutdownException:
         pass
     except RobotPerfError as error:
         ros.say(f"policy_node: {error}")
         why = ""
     finally:
-        if node is not None:
-            ended = node.end(why or "not started")
-            code = ended if why else code
-            node.destroy_node()
-        ros.rclpy.try_shutdown()
+        try:
+            if node is not None:
+                signals.during_end_of(node)
+                ended = node.end(why or "not started")
+                code = ended if why else code
+                node.destroy_node()
+            ros.rclpy.try_shutdown()
+        except KeyboardInterrupt:
+            at_once()
     return code
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from robot_perf.run.stepmap import Phase, StepMap, Word
 from robot_perf.specs import PolicySpec, from_json
 
 Waiting = Callable[[str], Callable[[], None]]
+_LOOK_S = 0.2
 
 
 class Activity:
@@ -33,22 +35,47 @@ class Activity:
         self.active = False
         self.activation = self.unrecorded = 0
         self.ending: str | None = None
+        self.doing = ""  # what `load` is at; empty once it has loaded
+        self._loading = threading.Lock()
         self._first: StepMap | None = None
         self._token = 0
         self._asked = False
 
     def load(self, asked: dict[str, Any], facts: dict[str, Any], waiting: Waiting) -> PolicySpec:
         """Plan by the keeper, then load, check and warm-up in the loop's own thread. Raises RobotPerfError."""
-        self.link.events()
-        answer = self.link.ask("prepared", 120.0, cmd="prepare", parameters=asked, node=facts)
-        order = from_json(WorkOrder, answer["order"])
-        body = self.body = NodeBody(order, entered_ns=self.entered_ns)
-        self.place.call(body.load, waiting(f"loading {order.policy.name} on {order.backend}"))
-        stepmap = self._first = body.attach(Path(answer["map"]))
-        self.place.call(lambda: body.warm_up(stepmap), waiting("warming up"))
-        if body.report["invalid"]:
-            raise UsageError(f"{order.policy.name} fails its check: {'; '.join(body.report['invalid'])}")
+        with self._loading:
+            self.doing = "planning"
+            self.link.events()
+            answer = self.link.ask("prepared", 120.0, cmd="prepare", parameters=asked, node=facts)
+            order = from_json(WorkOrder, answer["order"])
+            body = self.body = NodeBody(order, entered_ns=self.entered_ns)
+            self._called(body.load, f"loading {order.policy.name} on {order.backend}", waiting)
+            stepmap = self._first = body.attach(Path(answer["map"]))
+            self._called(lambda: body.warm_up(stepmap), f"warming up {order.policy.name}", waiting)
+            if body.report["invalid"]:
+                raise UsageError(f"{order.policy.name} fails its check: {'; '.join(body.report['invalid'])}")
+            self.doing = ""
         return self.runner_spec
+
+    def _called(self, job: Callable[[], None], what: str, waiting: Waiting) -> None:
+        self.doing = what
+        self.place.call(job, waiting(what))
+
+    def interrupt(self, waiting: Callable[[], None]) -> None:
+        """Ends a load: its job raises KeyboardInterrupt, as soon as it runs Python again. Returns once it has ended.
+
+        `waiting` is called several times a second until then. The load's own caller was interrupted, or waits in another thread.
+        """
+        self.place.interrupt()
+        while not self._left_load():
+            waiting()
+            self.place.interrupt()
+
+    def _left_load(self) -> bool:
+        if not self.place.join(_LOOK_S) or not self._loading.acquire(timeout=_LOOK_S):
+            return False
+        self._loading.release()
+        return True
 
     @property
     def loaded(self) -> NodeBody:

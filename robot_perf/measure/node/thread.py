@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable
 from typing import Any, Protocol
@@ -22,6 +23,10 @@ class Place(Protocol):
         """Whether the started job has ended within the limit."""
         ...
 
+    def interrupt(self) -> None:
+        """KeyboardInterrupt in a job that was called, where it runs in another thread than the one that signals interrupt."""
+        ...
+
     def close(self) -> None:
         """Ends the thread."""
         ...
@@ -36,6 +41,8 @@ class OwnThread:
         self._idle = threading.Event()
         self._idle.set()
         self._closing = False
+        self._guard = threading.Lock()
+        self._called = False  # a job runs that may be interrupted
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
@@ -57,7 +64,11 @@ class OwnThread:
 
         def run() -> None:
             try:
-                outcome[0] = job()
+                self._called = True
+                try:
+                    outcome[0] = job()
+                finally:
+                    self._take_back()
             except BaseException as error:  # noqa: BLE001 - handed over to the caller, whatever it is
                 outcome[1] = error
 
@@ -83,6 +94,19 @@ class OwnThread:
     def join(self, timeout_s: float) -> bool:
         """As `Place.join`."""
         return self._idle.wait(timeout_s)
+
+    def interrupt(self) -> None:
+        """As `Place.interrupt`, as a signal does it in a main thread. Between two steps of the interpreter: a call into a library returns first."""
+        with self._guard:
+            if self._called:
+                self._called = False  # once a job: what it does about it shall not be cut short too
+                _raise_in(self._thread, KeyboardInterrupt)
+
+    def _take_back(self) -> None:
+        """The end of a called job: an interruption has arrived by now, or never does. One later would end this thread."""
+        with self._guard:
+            self._called = False
+            _raise_in(self._thread, None)
 
     def close(self) -> None:
         """As `Place.close`; a hung job keeps its thread, which ends with the process."""
@@ -118,6 +142,9 @@ class OnlyThread:
             self.busy = False
         return True
 
+    def interrupt(self) -> None:
+        """Nothing: a signal has interrupted the job itself."""
+
     def join(self, timeout_s: float) -> bool:
         """Whether no job is left. The loop of this thread can't end while this thread asks: see `busy`."""
         self._job = None
@@ -125,3 +152,9 @@ class OnlyThread:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def _raise_in(thread: threading.Thread, error: type[BaseException] | None) -> None:
+    """Has `error` raised in the thread as soon as it runs Python again; None takes back one that is still on its way."""
+    given = ctypes.py_object() if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), given)
