@@ -95,7 +95,7 @@ class Played:
 
     def _pinned(self, torch: Any, tensor: Any) -> Any:
         self.passes("pinned")
-        return torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype))
+        return self._watched("pinned", torch.zeros(tensor.shape, dtype=getattr(torch, tensor.dtype)))
 
 
 class Event:

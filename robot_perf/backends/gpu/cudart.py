@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import importlib
 import importlib.util
 import math
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.backends.gpu import faults
+from robot_perf.backends.gpu.capture import uncollected
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Array
@@ -236,7 +236,7 @@ class Graph:
     def __init__(self, stream: Stream, work: Callable[[], None]) -> None:
         cu = runtime()
         made = self._made = contextlib.ExitStack()
-        with Undo(made.close):
+        with Undo(made.close), uncollected():
             graph = self._captured(cu, stream, work)
             made.callback(lambda: check("cudaGraphDestroy", cu.cudaGraphDestroy(graph)))
             self.nodes = graph_nodes(graph)

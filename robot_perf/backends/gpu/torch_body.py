@@ -261,6 +261,8 @@ class Body:
         if self.policy.kind == "factory" and self._reset is not _closed:
             self._reset.end()
         self.flat, self.results, self._uploads, self._targets, self._carried, self._initial = [], [], [], [], [], []
+        for pinned in (self._pinned_inputs, self._pinned_outputs, self.staged, self.answers):
+            pinned.clear()  # in place: who queues the step holds the arrays by these lists
         self._static, self.module, self._aside, self._call, self._reset = {}, None, [], _closed, _closed
         self.torch.cuda.empty_cache()
 

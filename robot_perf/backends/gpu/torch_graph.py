@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.backends.gpu import cudart, faults, nvtx
+from robot_perf.backends.gpu.capture import uncollected
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_cuda import memory_facts
 from robot_perf.backends.gpu.torch_queue import Waiter, between
@@ -107,7 +108,7 @@ class GraphSteps:
         except TypeError:
             graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
+            with uncollected(), torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"):
                 self._eager(kind)
             if hasattr(graph, "instantiate"):
                 graph.instantiate()
@@ -191,6 +192,7 @@ class GraphSteps:
             graph = self._torch.cuda.CUDAGraph()
             with (
                 self._torch.no_grad(),
+                uncollected(),
                 self._torch.cuda.graph(graph, stream=self._stream, capture_error_mode="thread_local"),
             ):
                 for tensor in weights:

@@ -1,0 +1,77 @@
+"""What a CUDA graph's capture must not meet: a garbage collection, which would free memory into it. On played runtimes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import fake_cuda
+import fake_torch
+import fake_trt
+import numpy as np
+import pytest
+
+from robot_perf import policies
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    gc.enable()
+    yield
+    assert gc.isenabled(), "a capture left the collector off"
+
+
+def on_torch(monkeypatch: pytest.MonkeyPatch, seen: list[bool]) -> Callable[[], Any]:
+    played = fake_torch.Played(monkeypatch)
+    real = fake_torch.Capture.__enter__
+    monkeypatch.setattr(fake_torch.Capture, "__enter__", lambda self: (seen.append(gc.isenabled()), real(self))[1])
+    return lambda: played("cuda_graph", policies.describe("lstm", preset="tiny"))
+
+
+def on_cuda(monkeypatch: pytest.MonkeyPatch, seen: list[bool]) -> Callable[[], Any]:
+    fake = fake_cuda.FakeCuda()
+    real = fake_cuda.FakeCuda.cudaStreamBeginCapture
+    monkeypatch.setattr(
+        fake_cuda.FakeCuda,
+        "cudaStreamBeginCapture",
+        lambda self, *given: (seen.append(gc.isenabled()), real(self, *given))[1],
+    )
+    return fake_trt.Played(monkeypatch, fake)
+
+
+@pytest.mark.parametrize("way", [on_torch, on_cuda], ids=["torch", "cuda"])
+def test_nothing_is_collected_while_a_graph_is_captured(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+    runner = way(monkeypatch, seen)()
+    captured = len(seen)
+    runner.rehearse_on([np.zeros(t.shape, t.dtype) for t in (runner.spec.inputs[i] for i in runner.spec.fed)])
+    runner.mark_phases(True)
+    if hasattr(runner, "touch"):
+        runner.touch()
+    runner.close()
+    assert captured and len(seen) > captured and not any(seen), seen
+
+
+def test_the_collector_is_on_again_after_a_capture_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = fake_torch.Played(monkeypatch)
+    played.fault = "capture 1"
+    with pytest.raises(Exception, match="capture 1 failed"):
+        played("cuda_graph", policies.describe("mlp", preset="tiny"))
+    assert gc.isenabled()
+
+
+@pytest.mark.parametrize("backend", ["eager", "cuda_graph"])
+def test_a_closed_runner_holds_no_pinned_memory(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A runner ends in a collection, whenever that is: what it still pins then is freed at any moment, in a capture too."""
+    played = fake_torch.Played(monkeypatch)
+    runner = played(backend, policies.describe("lstm", preset="tiny"))
+    runner.step([np.zeros(t.shape, t.dtype) for t in (runner.spec.inputs[i] for i in runner.spec.fed)])
+    gc.disable()
+    try:
+        pinned = played.alive["pinned"]
+        assert len(pinned)
+        runner.close()
+        assert not len(pinned)
+    finally:
+        gc.enable()
