@@ -244,6 +244,8 @@ def test_provider_options_say_what_was_asked() -> None:
         "device_id": "1", "user_compute_stream": "123", "use_tf32": "0", "enable_cuda_graph": "1",
         "cudnn_conv_algo_search": "DEFAULT",
     }  # fmt: skip
+    with pytest.raises(UsageError, match="exhaustive, heuristic, default"):
+        ort_session.provider_options("cuda", read, 123, {"conv_search": "fast"})
     half = options.DeviceOptions(precision="fp16", cuda_graph=True)
     first, second = ort_session.provider_options("tensorrt", half, 1, {})
     assert first[1]["trt_fp16_enable"] == "1" and first[1]["trt_cuda_graph_enable"] == "1"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from robot_perf import policies
-from robot_perf.backends.gpu import options, ort_session
+from robot_perf.backends.gpu import faults, options, ort_session
+from robot_perf.backends.shared.text import first_line
 from robot_perf.backends.trt import api as trt_api
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError
 from robot_perf.policies.onnxfile import encode
@@ -102,6 +103,27 @@ def test_nvidias_libraries_are_loaded_from_the_folders_they_lie_in(
     assert ort_session.preload() == ""
     ours = [(str(Path(d).relative_to(tmp_path)), which) for d, which in found if d.startswith(str(tmp_path))]
     assert ours == [("nvidia/cu13/lib", {"cudnn": False}), ("nvidia/cudnn/lib", {"cuda": False})]
+
+
+# As onnxruntime-gpu 1.30 says them: at the load, and in a run.
+CALL = (
+    "/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_call.cc:154 std::conditional_t<THRW, void, onnxruntime::common::Status> "
+    "onnxruntime::CudaCall(ERRTYPE, const char*, const char*, SUCCTYPE, const char*, const char*, int) [with ERRTYPE = cudnnStatus_t; "
+    "bool THRW = true; SUCCTYPE = cudnnStatus_t; std::conditional_t<THRW, void, common::Status> = void] "
+)
+PLACE = (
+    " ; GPU=0 ; hostname=atlas ; file=/onnxruntime_src/onnxruntime/core/providers/cuda/cuda_execution_provider.cc ; line=247 ; "
+    "expr=cudnnCreate(&cudnn_handle_); "
+)
+LOADING = f"[ONNXRuntimeError] : 1 : FAIL : Exception during initialization: {CALL}{CALL}CUDNN failure 1001: NOT_INITIALIZED{PLACE}"
+RUNNING = f"Error in execution: Non-zero status code returned while running Gemm node. Status Message: CUBLAS failure 14: WORDS{PLACE}"
+
+
+def test_a_cuda_error_of_onnxruntime_is_told_without_its_template_and_without_the_machine() -> None:
+    assert first_line(RuntimeError(LOADING)) == "CUDNN failure 1001: NOT_INITIALIZED"
+    told = first_line(RuntimeError(RUNNING))
+    assert told.endswith("Gemm node. Status Message: CUBLAS failure 14: WORDS")
+    assert faults.last_line(RuntimeError(f"in a run:\n{RUNNING}\n")) == told
 
 
 # --- TensorRT's words -----------------------------------------------------------------------------------------------------

@@ -133,4 +133,4 @@ def last_line(error: BaseException) -> str:
     told = [line for line in lines if "Error" in line or "rror:" in line or "CUDA" in line]
     advice = ("CUDA kernel errors might", "For debugging", "Compile with", "Device-side assertion", "Search for")
     told = [line for line in told if not line.startswith(advice)]
-    return told[-1] if told and len(lines) > 1 else first_line(error)
+    return first_line(RuntimeError(told[-1])) if told and len(lines) > 1 else first_line(error)

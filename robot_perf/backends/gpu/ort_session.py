@@ -20,7 +20,7 @@ from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.work import WITHOUT_GRAPH
 from robot_perf.backends.shared.onnx_session import refused, runtime_errors, session_settings, source_of
 from robot_perf.backends.shared.text import first_line
-from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, install_line
+from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, UsageError, install_line
 from robot_perf.policies.asked import shown
 from robot_perf.policies.observations import random_array
 from robot_perf.policies.onnxfile import lower
@@ -28,6 +28,7 @@ from robot_perf.specs import PolicySpec
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
 CPU = "CPUExecutionProvider"
+CONV_SEARCH = ("exhaustive", "heuristic", "default")
 INSTALL = f"pip uninstall onnxruntime; {install_line('onnx-gpu')} (never both: they share one folder)"
 LIBRARIES = "pip install onnxruntime-gpu[cuda,cudnn]"
 _CUDA_PARTS = ("cublas", "cudart", "nvrtc", "curand", "cufft")
@@ -65,7 +66,7 @@ def _holds(folder: Path, library: str) -> bool:
 def provider_options(
     provider: str, settled: DeviceOptions, stream: int, options: Mapping[str, Any]
 ) -> list[tuple[str, dict[str, str]]]:
-    """The providers in order, each with its options as text. Pure: nothing is loaded."""
+    """The providers in order, each with its options as text. Pure: nothing is loaded. Raises UsageError for a wrong option."""
     cuda = {
         "device_id": str(settled.index),
         "user_compute_stream": str(stream),
@@ -73,7 +74,10 @@ def provider_options(
         "enable_cuda_graph": "1" if settled.cuda_graph and provider == "cuda" else "0",
     }
     if options.get("conv_search"):
-        cuda["cudnn_conv_algo_search"] = str(options["conv_search"]).upper()
+        search = str(options["conv_search"]).lower()
+        if search not in CONV_SEARCH:
+            raise UsageError(f"conv_search {shown(search)} is unknown", why=f"Known: {', '.join(CONV_SEARCH)}.")
+        cuda["cudnn_conv_algo_search"] = search.upper()
     if provider == "cuda":
         return [(PROVIDERS["cuda"], cuda)]
     low = {"fp16": "trt_fp16_enable", "bf16": "trt_bf16_enable", "int8": "trt_int8_enable"}
@@ -165,6 +169,8 @@ def open_session(
     """The session, with the providers asked for and no other. Raises what `_told` makes of the runtime's refusal."""
     import onnxruntime as ort
 
+    # Its default logger warns of a plugin for each provider that comes with the runtime, as every one here does.
+    ort.set_default_logger_severity(3)
     settings = session_settings(policy, options)
     settings.add_session_config_entry("session.disable_cpu_ep_fallback", "0" if allowed else "1")
     try:
