@@ -241,7 +241,9 @@ def test_an_interrupted_bench_keeps_the_blocks_of_the_policy_that_it_was_measuri
     # the signal may come before the second file's figures are kept
     assert kept in (1, 2)
     assert report.state == f"interrupted by {how.name} after 0 of 1 policies; spin:200 has {kept} of 6 blocks"
-    assert [(p.rate, p.n) for p in row.points] == [("100", 50 * kept)]
+    (point,) = row.points
+    assert point.rate == "100"
+    assert 25 * kept < point.n <= 50 * kept  # a busy machine skips releases
     assert {r.status for r in report.rows if r.backend != "python"} == {"can't run"}
     assert "NOT COMPLETE" in text and "Traceback" not in printed
 
