@@ -8,7 +8,6 @@ import importlib.util
 import io
 import json
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, 
 from robot_perf.policies.asked import shown
 from robot_perf.policies.observations import random_array
 from robot_perf.policies.onnxfile import lower
+from robot_perf.run.scratch import Scratch
 from robot_perf.specs import PolicySpec
 
 PROVIDERS = {"cuda": "CUDAExecutionProvider", "tensorrt": "TensorrtExecutionProvider"}
@@ -97,9 +97,9 @@ def cpu_nodes(policy: PolicySpec, source: str | bytes, providers: list[tuple[str
 
     settings = ort.SessionOptions()
     settings.log_severity_level = 4
-    with tempfile.TemporaryDirectory(prefix="robot-perf-") as folder:
+    with Scratch("nodes-") as folder:
         settings.enable_profiling = True
-        settings.profile_file_prefix = str(Path(folder) / "nodes")
+        settings.profile_file_prefix = str(folder / "nodes")
         own = [
             (n, {k: v for k, v in o.items() if k not in ("user_compute_stream",) and "graph" not in k})
             for n, o in providers
