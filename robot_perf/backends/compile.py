@@ -67,6 +67,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
             )
         return torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
 
+    _compile_here()
     on_cuda, graphs = gpu_options.on_cuda(options), mode in WITH_GRAPHS
     if on_cuda and importlib.util.find_spec("triton") is None:
         raise BackendUnavailableError(
@@ -85,3 +86,15 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         return torch_backend.load(
             policy, options, "compile", own=OPTIONS, wrap=wrap, events=events, facts=facts, before=before
         )
+
+
+def _compile_here() -> None:
+    """Has kernels compiled in this process, unless TORCHINDUCTOR_COMPILE_THREADS says otherwise.
+
+    Else torch keeps a process for each processor (32 at most) for a minute after the first call: beside the loop that is measured.
+    Up to 2.12 it may also wait five minutes for them at its end (pytorch/pytorch#162199).
+    """
+    if "TORCHINDUCTOR_COMPILE_THREADS" not in os.environ:
+        import torch._inductor.config as inductor
+
+        inductor.compile_threads = 1

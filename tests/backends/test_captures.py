@@ -1,9 +1,14 @@
-"""What a CUDA graph's capture must not meet: a garbage collection, which would free memory into it. On played runtimes."""
+"""What a CUDA graph's capture must not meet: a garbage collection, which would free memory into it. On played runtimes.
+
+And what counts the launches of a step that is no graph, torch's profiler.
+"""
 
 from __future__ import annotations
 
 import gc
+import warnings
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import fake_cuda
@@ -75,3 +80,29 @@ def test_a_closed_runner_holds_no_pinned_memory(backend: str, monkeypatch: pytes
         assert not len(pinned)
     finally:
         gc.enable()
+
+
+class Profiler:
+    """As torch 2.11's for its first use in a process."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def __enter__(self) -> Profiler:
+        warnings.warn(
+            "Warning: Profiler clears events at the end of each cycle.Only events from", UserWarning, stacklevel=2
+        )
+        return self
+
+    def __exit__(self, *_: Any) -> None: ...
+
+    def events(self) -> list[Any]:
+        return [SimpleNamespace(name="cudaLaunchKernel"), SimpleNamespace(name="cudaMemcpyAsync")]
+
+
+def test_counting_launches_warns_of_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would stand in the terminal after a measurement."""
+    monkeypatch.setattr("torch.profiler.profile", Profiler)
+    runner = fake_torch.Played(monkeypatch)("eager", policies.describe("mlp", preset="tiny"))
+    runner.step([np.zeros(t.shape, t.dtype) for t in (runner.spec.inputs[i] for i in runner.spec.fed)])
+    assert runner.examine()["launches_per_step"] == 1
+    runner.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -159,9 +160,12 @@ class QueuedSteps:
         """Launches per step by torch's profiler, which stays attached: only once nothing is measured any more."""
         from torch.profiler import ProfilerActivity, profile
 
-        with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-            self.launch()
-            self.wait()
+        with warnings.catch_warnings():
+            # that a profiler keeps the events of its last cycle alone, of which there is one
+            warnings.filterwarnings("ignore", message=".*Profiler clears events", category=UserWarning)
+            with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+                self.launch()
+                self.wait()
         launches = sum(event.name in _LAUNCHES for event in profiler.events())
         if not launches:
             return {"launches_per_step": None, "launches_per_step_reason": "torch's profiler saw no launch here"}

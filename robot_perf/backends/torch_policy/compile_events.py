@@ -36,7 +36,7 @@ class CompileEvents:
     def __init__(self, *, graphs: bool) -> None:
         self._graphs = graphs
         self._start: dict[str, int] = {}
-        self._start = self()
+        self._start, self._broken = self(), _graph_breaks()
         if not _listening:
             _listen()
         _listening.add(self)
@@ -48,7 +48,7 @@ class CompileEvents:
 
         now = {
             "compiles": int(counters["stats"]["unique_graphs"]),
-            "graph breaks": sum(int(n) for n in counters["graph_break"].values()),
+            "graph breaks": sum(_graph_breaks().values()),
         }
         if self._graphs:
             now["skipped CUDA graphs"] = int(counters["inductor"]["cudagraph_skips"])
@@ -56,9 +56,7 @@ class CompileEvents:
 
     def reasons(self) -> Mapping[str, str]:
         """The latest reason of each event that has one."""
-        from torch._dynamo.utils import counters
-
-        breaks = [str(k).splitlines()[0][:200] for k in counters["graph_break"]]
+        breaks = [why.splitlines()[0][:200] for why, n in _graph_breaks().items() if n > self._broken.get(why, 0)]
         found = {
             "compiles": guard(self._heard(_RECOMPILES)),
             "graph breaks": breaks[-1] if breaks else "",
@@ -75,6 +73,13 @@ class CompileEvents:
             _listening.remove(self)
             if not _listening:
                 _listen_no_more()
+
+
+def _graph_breaks() -> dict[str, int]:
+    """How often torch has broken a graph in this process, by its reason."""
+    from torch._dynamo.utils import counters
+
+    return {str(why): int(n) for why, n in counters["graph_break"].items()}
 
 
 def guard(message: str) -> str:

@@ -86,6 +86,16 @@ def test_a_recompile_is_told_with_its_guard_to_whom_it_happened_after_loading(
     assert listening() == before
 
 
+def test_a_graph_break_is_told_of_the_policy_that_has_it(before: dict[str, Any], recompiles: Any) -> None:
+    first: Any = backends.load("compile", policies.describe("cuda_policies:Breaks"), {})
+    first.step([np.ones(first.spec.inputs[i].shape, np.float32) for i in first.spec.fed])
+    assert first.counters()["graph breaks"] == 1 and "graph_break" in first.reasons()["graph breaks"]
+    second: Any = backends.load("compile", recompiles, {})
+    assert second.counters()["graph breaks"] == 0 and "graph breaks" not in second.reasons()
+    second.close()
+    first.close()
+
+
 def test_a_load_that_fails_does_not_listen_on(before: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", lambda *_, **__: pytest.fail("not reached"))
 
@@ -117,3 +127,19 @@ def test_nor_does_one_on_a_device(before: dict[str, Any], monkeypatch: pytest.Mo
         assert [listening()[name] for name in LOGGERS] == [1, 1]
         runner.close()
     assert listening() == before
+
+
+@pytest.mark.parametrize(("asked", "threads"), [(None, 1), ("4", 7)])
+def test_kernels_are_compiled_in_the_process_that_is_measured(
+    asked: str | None, threads: int, before: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Helper processes would stay beside the loop; who asks torch for some has them."""
+    from torch._inductor import config
+
+    if asked is None:
+        monkeypatch.delenv("TORCHINDUCTOR_COMPILE_THREADS", raising=False)
+    else:
+        monkeypatch.setenv("TORCHINDUCTOR_COMPILE_THREADS", asked)
+    with config.patch(compile_threads=7):
+        backends.load("compile", policies.describe("mlp", preset="tiny"), {}).close()
+        assert config.compile_threads == threads
