@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from robot_perf import backends, policies
+from robot_perf.backends.gpu import cudart
 from robot_perf.backends.gpu.options import TOLERANCE
 from robot_perf.backends.shared.check import check_outputs, expected_outputs
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, RobotPerfError, UsageError
@@ -42,6 +43,12 @@ def _ort() -> str | None:
 
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
         return f"onnxruntime {onnxruntime.__version__} is a build without CUDA"
+    if reason := cudart.unavailable():
+        return reason
+    try:
+        cudart.check("cudaGetDeviceCount", cudart.runtime().cudaGetDeviceCount())
+    except RuntimeError as error:
+        return f"CUDA sees no device here: {error}"
     return None
 
 
