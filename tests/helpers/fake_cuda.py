@@ -217,9 +217,9 @@ class FakeCuda:
 
     def cudaMalloc(self, size: int) -> Any:
         if self._spoils():
-            return NO_CAPTURE, 0
+            return NO_CAPTURE, None
         if self._room() < size:
-            return Error.cudaErrorMemoryAllocation, 0
+            return Error.cudaErrorMemoryAllocation, None
         return OK, self._block(size)
 
     def cudaHostAlloc(self, size: int, _flags: int) -> Any:
@@ -326,7 +326,7 @@ class FakeCuda:
 
     def cudaEventElapsedTime(self, start: Any, end: Any) -> Any:
         if start.at_ms is None or end.at_ms is None:
-            return Error.cudaErrorNotReady, 0.0
+            return Error.cudaErrorNotReady, None
         return OK, end.at_ms - start.at_ms
 
     def cudaEventDestroy(self, event: Any) -> Any:

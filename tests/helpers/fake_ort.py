@@ -76,10 +76,10 @@ class Binding:
     def bind_input(self, name: str, _device: str, index: int, kind: Any, shape: Any, address: int) -> None:
         if self.played.fault == "binding":
             raise ValueError("Failed to bind input")
-        self.cpu.bind_input(name, "cpu", index, kind, list(shape), address)
+        self.cpu.bind_input(name, "cpu", index, kind, shape, address)
 
     def bind_output(self, name: str, _device: str, index: int, kind: Any, shape: Any, address: int) -> None:
-        self.cpu.bind_output(name, "cpu", index, kind, list(shape), address)
+        self.cpu.bind_output(name, "cpu", index, kind, shape, address)
 
 
 class RunOptions:

@@ -39,7 +39,7 @@ class Played:
         stream = Stream()
         for name, value in {
             "Event": self._event,
-            "CUDAGraph": lambda **_: self._watched("graphs", Graph(self)),
+            "CUDAGraph": lambda keep_graph=False: self._watched("graphs", Graph(self, keep_graph)),
             "graph": Capture,
             "current_stream": lambda _device: stream,
             "empty_cache": lambda: self.handed_back.append({k: len(v) for k, v in self.alive.items() if v}),
@@ -84,7 +84,7 @@ class Played:
         for tensor in (*body.flat, *body._initial):
             self._watched("tensors", tensor)
 
-    def _event(self, **_: Any) -> Any:
+    def _event(self, enable_timing: bool = False, blocking: bool = False, *, external: bool = False) -> Any:
         self.passes("event")
         return self._watched("events", Event())
 
@@ -103,13 +103,28 @@ class Event:
 
 
 class Graph:
-    def __init__(self, played: Played) -> None:
-        self.played, self.calls = played, list[Any]()
+    """As torch.cuda.CUDAGraph: one that is kept, so that its nodes can be counted, is instantiated by hand."""
+
+    def __init__(self, played: Played, keep_graph: bool) -> None:
+        self.played, self.keep_graph, self.calls = played, keep_graph, list[Any]()
+        self.instantiated = False
+
+    def instantiate(self) -> None:
+        self.played.passes("instantiate")
+        self.instantiated = True
+
+    def raw_cuda_graph(self) -> int:
+        if not self.keep_graph:
+            raise RuntimeError(
+                "You cannot access the raw cudaGraph_t instance unless CUDAGraph was initialized with keep_graph=True"
+            )
+        return id(self)
 
     def replay(self) -> None:
         from torch.utils._pytree import tree_leaves
 
         torch = self.played.torch
+        assert self.instantiated or not self.keep_graph, "the first replay would instantiate it, inside the loop"
         self.played.passes("replay")
         with torch.no_grad():
             for call, given, named, answered in self.calls:
