@@ -151,9 +151,12 @@ def test_inductor_does_not_recompile_for_other_row_counts():
 
 @gpu
 @pytest.mark.filterwarnings("ignore")
-def test_no_fp64_under_compile():
+def test_no_fp64_under_compile(tmp_path, monkeypatch):
     import triton
 
+    # caches of its own: what an earlier run left there is not compiled again
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     x, w = torch.randn(4, 768, device="cuda"), torch.randn(768, device="cuda")
     before = set(_cached_ptx(triton))
     torch.compile(lambda t: rms_norm(t, w, 1.2345e-6), fullgraph=True)(x)
