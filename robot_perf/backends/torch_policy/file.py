@@ -38,7 +38,9 @@ def open_file(policy: PolicySpec, place: Callable[[Any], Any] | None = None) -> 
     path = str(policy.path)
     try:
         if policy.kind == "torch_export":
-            with _only_tensors():
+            with _only_tensors(), warnings.catch_warnings():
+                # torch 2.11 leaves an archive's tensors in the bytes that it read, which nobody else holds, and warns of it
+                warnings.filterwarnings("ignore", message="The given buffer is not writable", category=UserWarning)
                 program = torch.export.load(path)
             return (program if place is None else place(program)).module()
         with warnings.catch_warnings():

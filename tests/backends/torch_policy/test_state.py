@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -271,6 +272,24 @@ def test_torch_export_with_buffers_and_nested_state(tmp_path: Path) -> None:
     assert not np.allclose(first[0], first[1])
     runner.reset()
     assert all(np.allclose(runner.step(x)[0], f) for f in first)
+
+
+def test_an_export_loads_without_torchs_warning_of_the_bytes_it_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch 2.11 does it; the warning would stand in the terminal at each load."""
+    path, load = tmp_path / "memory.pt2", torch.export.load
+    example = (torch.zeros(1, 4), (torch.zeros(1, 3), torch.zeros(1, 2)))
+    torch.export.save(torch.export.export(ExportedMemory().eval(), example), str(path))
+
+    def warns(*given: Any) -> Any:
+        warnings.warn("The given buffer is not writable, and PyTorch does not", UserWarning, stacklevel=2)
+        return load(*given)
+
+    monkeypatch.setattr(torch.export, "load", warns)
+    runner = backends.load("eager", policies.describe(str(path)), {})
+    runner.step((np.ones((1, 4), np.float32),))
+    runner.close()
 
 
 def test_torch_factories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
