@@ -147,9 +147,9 @@ def onnx(arguments: argparse.Namespace) -> Rows:
     runner: Any = backends.load("onnxruntime", spec, {"device": arguments.device})
     runner.step(open_observations(spec).at(0))
     work = runner.work
-    both(rows, "onnxruntime: queue the copy in", lambda: work._buffers.upload(work._stream), arguments, work.wait)
+    both(rows, "onnxruntime: queue the copy in", lambda: work._buffers.upload(work.stream), arguments, work.wait)
     both(rows, "onnxruntime: run_with_iobinding, its own wait included", work._enqueue, arguments, work.wait)
-    both(rows, "onnxruntime: queue the copy out", lambda: work._buffers.download(work._stream), arguments, work.wait)
+    both(rows, "onnxruntime: queue the copy out", lambda: work._buffers.download(work.stream), arguments, work.wait)
     runner.close()
     return rows
 
