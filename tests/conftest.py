@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import signal
 from pathlib import Path
 
@@ -11,6 +12,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # A shell ignores SIGINT for what it starts in the background, and children inherit that: tests that interrupt would then fail.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+if importlib.util.find_spec("hypothesis") is not None:  # not on every machine whose GPU is tested
+    from hypothesis import settings
+
+    # Answers are judged, not durations, and by the same examples everywhere: a red run is the change's own.
+    settings.register_profile("fixed", deadline=None, derandomize=True)
+    settings.register_profile("search", deadline=None)
+    settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pytest
 from fake_loops import MS, golden_ten, run_of, simulated
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from robot_perf.analyze.comparison.compare import compare
@@ -76,6 +76,7 @@ VALUES = st.recursive(
 
 @settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(LEAVES), VALUES, st.sampled_from(["complete", "interrupted"]))
+@example(("cold_start", "first_calls_ns"), [2**63], "complete")
 def test_any_condition(path, value, state):
     conditions = copy.deepcopy(dict(BASE.conditions)) | {"state": state}
     at = conditions

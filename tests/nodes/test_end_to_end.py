@@ -80,6 +80,7 @@ def test_a_robots_own_message_types_and_header_stamps(start, driver, tmp_path):
     )
     node.wait_for("configured:")
     robot = start("observation_node", wait_for=1, **names)
+
     # The loop runs from its activation on, also before the robot speaks: only what the monitor matched says that all three are at it.
     def latency():
         found = driver.report("monitor_node")

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import pytest
 from fake_runs import MS, US, executions, make_run, policy
-from hypothesis import settings
 
 from robot_perf.run.model import Run
-
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
 
 HOSTILE = "</script><script>alert(1)</script>\"'`|*_[x](http://evil.example)\x1b[2J\n::error::no %0A"
 

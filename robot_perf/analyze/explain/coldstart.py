@@ -19,6 +19,7 @@ _LABELS = {
     "load_ns": "load of the policy",
 }
 _SINGLE_CALLS = 3
+_LONGEST_NS = 2**53  # 104 days; a file that says more is damaged
 _NOISE_NS = 5_000  # calls that differ by less are alike on any host
 
 
@@ -31,10 +32,10 @@ def cold_start(run: Run) -> ColdStart:
     rows = tuple(
         (_LABELS.get(key, key[: -len("_ns")].replace("_", " ")), int(value))
         for key, value in told.items()
-        if key.endswith("_ns") and isinstance(value, int) and value >= 0
+        if key.endswith("_ns") and _is_duration(value)
     )
     listed = told.get("first_calls_ns")
-    first = [ns for ns in listed if isinstance(ns, int)] if isinstance(listed, (list, tuple)) else []
+    first = [ns for ns in listed if _is_duration(ns)] if isinstance(listed, (list, tuple)) else []
     calls, before_grid = _calls(run, first)
     warmup = mapping(run, "warmup")
     known = "steady_from_call" in warmup and not before_grid
@@ -60,6 +61,10 @@ def _calls(run: Run, first: list[int]) -> tuple[NDArray[np.int64], int]:
     if first and first == paced[: len(first)].tolist():
         return paced, 0
     return np.concatenate((np.asarray(first, np.int64), paced)), len(first)
+
+
+def _is_duration(value: object) -> bool:
+    return type(value) is int and 0 <= value < _LONGEST_NS
 
 
 def _within(call: object, count: int) -> int | None:
