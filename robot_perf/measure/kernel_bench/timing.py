@@ -13,6 +13,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from robot_perf.backends.gpu.capture import uncollected
+
 __all__ = ["Flush", "capture", "graph_nodes", "host_us", "idle_gaps", "kernels_of_one_call", "replay_us", "warm_up"]
 
 Graph = Any
@@ -26,7 +28,7 @@ def capture(calls: Sequence[Callable[[], Any]], keep: int) -> Graph:
 
     held: deque[Any] = deque(maxlen=max(1, keep))
     graph = torch.cuda.CUDAGraph(keep_graph=True)
-    with torch.cuda.graph(graph):
+    with uncollected(), torch.cuda.graph(graph):
         for call in calls:
             held.append(call())
     graph.instantiate()

@@ -38,7 +38,7 @@ print(json.dumps({"effective": effective, "restored": before == after}))
 
 
 def applied(who: str) -> dict:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
     result = subprocess.run(
         [sys.executable, "-c", APPLY, who], capture_output=True, text=True, env=environment, cwd="/", check=False
     )
