@@ -1,15 +1,15 @@
 """Writes kernels/rmsnorm_table.py from the reports of benchmarks/rmsnorm_tune.py and rmsnorm_trial.py.
 
-    python benchmarks/rmsnorm_table.py TUNE.json… [--trial TRIAL.json] [--spills SPILLS.json] > kernels/rmsnorm_table.py
+    python benchmarks/rmsnorm_table.py TUNE.json… [--trial TRIAL.json]… [--spills SPILLS.json] > kernels/rmsnorm_table.py
 
-The committed one: reports/nvidia-h200/rmsnorm_tune.json --trial reports/nvidia-h200/rmsnorm_trial.json.
+The committed one: reports/nvidia-h200/rmsnorm_tune.json, then --trial rmsnorm_trial.json and --trial rmsnorm_trial_wide.json there.
 
 Per width and number of rows it takes the one structure whose µs, over the best of its point, has the least geometric mean over
 the points of the cell and both ops (plain and fused must sum alike), with a third of the worst point's excess added. A later
 report replaces the points of an earlier one. Structures that spill, for any dtype of SPILLS, are left out up to 32768 elements.
 
 The first four columns are for every GPU with clusters, so the fourth takes in the points of the fifth. The fifth (x larger than the
-L2, sm_90) is chosen from the trial alone, among the launches in the form that it gives out: the cache hints of PASS, and `remote`
+L2, sm_90) is chosen from the trials alone, among the launches in the form that it gives out: the cache hints of PASS, and `remote`
 where a row has more than one block. A width at which none was timed has the fourth column's structure.
 """
 
@@ -25,7 +25,9 @@ from robot_perf.kernels.rmsnorm_config import LARGE, PASS, DeviceFacts
 from robot_perf.kernels.rmsnorm_config import regime as config_regime
 
 MANY = LARGE - 1
-Structure = tuple[str, int, int, int, int]  # kernel, rows or blocks per row, warps, chunk, register cap
+Structure = tuple[
+    str, int, int, int, int, bool
+]  # kernel, rows or blocks per row, warps, chunk, register cap, late weight
 
 
 def structure(launch: dict) -> Structure:
@@ -37,6 +39,7 @@ def structure(launch: dict) -> Structure:
         launch["warps"],
         launch["block"] if launch["kernel"] == "loop" else 0,
         launch.get("registers", 0),
+        launch["kernel"] == "split" and not launch.get("weight_early", True),
     )
 
 
@@ -46,8 +49,9 @@ def regime(m: int, d: int, sm: int, l2_bytes: int, capability: int) -> int:
 
 
 def large_form(launch: dict) -> bool:
-    """Whether a launch is of the form that the last column gives out."""
-    return launch["policy"] == PASS and launch["remote"] == (launch["ctas"] > 1)
+    """Whether a launch is of the form that the last column gives out; the cells of `split` have no register cap."""
+    capped = launch["kernel"] == "split" and launch.get("registers", 0)
+    return launch["policy"] == PASS and launch["remote"] == (launch["ctas"] > 1) and not capped
 
 
 def gather(
@@ -115,12 +119,12 @@ def spills_of(path: Path | None) -> set[tuple]:
     return found
 
 
-def module(tunes: list[Path], trial: Path | None, spilling: set[tuple], sm: int, l2_bytes: int) -> str:
+def module(tunes: list[Path], trials: list[Path], spilling: set[tuple], sm: int, l2_bytes: int) -> str:
     """The text of kernels/rmsnorm_table.py."""
     cells: dict[tuple[int, int], list] = defaultdict(list)
     for (d, m), times in gather(tunes, spilling).items():
         cells[d, regime(m, d, sm, l2_bytes, capability=100)].append(times)
-    for (d, m), times in gather([] if trial is None else [trial], spilling, large=True).items():
+    for (d, m), times in gather(trials, spilling, large=True).items():
         if regime(m, d, sm, l2_bytes, capability=90) == LARGE:
             cells[d, LARGE].append(times)
     lines = [HEADER]
@@ -138,7 +142,7 @@ def main() -> None:
     """Prints the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("reports", type=Path, nargs="+")
-    parser.add_argument("--trial", type=Path)
+    parser.add_argument("--trial", type=Path, action="append", default=[])
     parser.add_argument("--spills", type=Path)
     parser.add_argument("--sm", type=int, default=132)
     parser.add_argument("--l2-mib", type=int, default=60)
@@ -149,24 +153,23 @@ def main() -> None:
 
 def cell(found: Structure) -> str:
     """A cell as a literal."""
-    kernel, many, warps, block, registers = found
-    return (
-        f'("{kernel}", {many}, {warps}, {block}, {registers})' if kernel == "loop" else f'("{kernel}", {many}, {warps})'
-    )
+    kernel, many, warps, block, registers, late = found
+    more = f", {block}, {registers}" if kernel == "loop" else ', "late"' if late else ""
+    return f'("{kernel}", {many}, {warps}{more})'
 
 
 HEADER = '''"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py; do not edit.
 
 (d up to, (few, at most one row per SM, more, many rows, x larger than the L2)); a cell is (kernel, rows or blocks per row, warps)
-and for the loop kernel its chunk and register cap. Behind each line: the µs of the first four over the best structure measured
-there, both ops. The last is chosen from a trial at 4096 to 65536 elements, with the cache hints and the exchange of rmsnorm_config;
+and for the loop kernel its chunk and register cap; "late": the weight is read after the sum. Behind each line: the µs of the first four over the best structure measured
+there, both ops. The last is chosen from trials at 4096 to 65536 elements, with the cache hints and the exchange of rmsnorm_config;
 it repeats the fourth at every other width, and below 4096 it is not used.
 """
 # fmt: off
 
 from __future__ import annotations
 
-Cell = tuple[str, int, int] | tuple[str, int, int, int, int]
+Cell = tuple[str, int, int] | tuple[str, int, int, str] | tuple[str, int, int, int, int]
 
 H200: tuple[tuple[int, tuple[Cell, Cell, Cell, Cell, Cell]], ...] = ('''
 

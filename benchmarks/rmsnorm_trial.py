@@ -1,6 +1,7 @@
 """Times candidate kernels at the shapes that missed the copy's speed, beside copies and a peer; what the table takes is decided after.
 
     python benchmarks/rmsnorm_trial.py --out DIR [--budget SECONDS] [--peer quack]
+    python benchmarks/rmsnorm_trial.py --wide --out DIR …              the wide shapes again, with other launches
     python benchmarks/rmsnorm_trial.py --compile-only [--chip 90]      no GPU: registers, stack and shared bytes of every candidate
 
 Writes DIR/rmsnorm_trial.json after every point, and prints per point the copies, the peer and the candidates from fastest to slowest:
@@ -24,12 +25,23 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from rmsnorm_trial_candidates import GUARDS, SHAPES, candidates
+from rmsnorm_trial_candidates import GUARDS, SHAPES, candidates, wide
 from rmsnorm_tune_candidates import compile_one, short, variant_of
 
 SETS = 4
 SMOKE_S = 60.0
 WATCHDOG_S = 25.0  # beyond the budget: what was measured is on disk by then
+
+
+Study = list[tuple[int, int, list[Any]]]  # (m, d, the launches to time there)
+
+
+def studied(options: argparse.Namespace) -> Study:
+    """The shapes and their launches, as the options choose them."""
+    shapes = [(m, d) for m, d in SHAPES + GUARDS if not options.only or d in options.only]
+    if options.wide:
+        return [(m, d, wide(d)) for m, d in shapes if 16384 < d <= 65536]
+    return [(m, d, candidates(m, d)) for m, d in shapes]
 
 
 def tried_first(launches: list[Any]) -> list[Any]:
@@ -46,14 +58,14 @@ def way_of(launch: dict[str, Any], d: int, fused: bool) -> tuple[Any, ...]:
     return d, fused, launch["kernel"], launch["ctas"], launch["warps"]
 
 
-def smoke() -> None:
+def smoke(shapes: Study) -> None:
     """Runs each of them once at a few hundred rows; one line of JSON per launch, as it ends."""
     from rmsnorm_tune_point import Point
 
-    for m, d in sorted(SHAPES + GUARDS, key=lambda shape: shape[1]):
+    for m, d, launches in sorted(shapes, key=lambda shape: shape[1]):
         for fused in (False, True):
             point = Point(min(m, 600), d, fused, 1, least=1)
-            for launch in tried_first(candidates(m, d)):
+            for launch in tried_first(launches):
                 try:
                     said = point.wrong(point.call(variant_of(launch, d, fused)))
                 except Exception as error:  # noqa: BLE001 - a launch that fails is a result
@@ -65,7 +77,9 @@ def smoke() -> None:
 
 def tried(timeout_s: float) -> tuple[bool, list[dict[str, Any]]]:
     """(whether the smoke process ended in time, its lines)."""
-    with subprocess.Popen([sys.executable, __file__, "--smoke"], stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, __file__, "--smoke", *sys.argv[1:]], stdout=subprocess.PIPE, text=True
+    ) as process:
         ended = True
         try:
             text, _ = process.communicate(timeout=timeout_s)
@@ -202,10 +216,10 @@ def trial(options: argparse.Namespace) -> None:
     watchdog = threading.Timer(options.budget + WATCHDOG_S, late)
     watchdog.daemon = True
     watchdog.start()
-    shapes = [(m, d) for m, d in SHAPES + GUARDS if not options.only or d in options.only]
+    shapes = studied(options)
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
-        first = [variant_of(x, d, f) for m, d in shapes for x in tried_first(candidates(m, d)) for f in (False, True)]
-        rest = [variant_of(x, d, f) for m, d in shapes for f in (False, True) for x in candidates(m, d)]
+        first = [variant_of(x, d, f) for _, d, all_ in shapes for x in tried_first(all_) for f in (False, True)]
+        rest = [variant_of(x, d, f) for _, d, all_ in shapes for f in (False, True) for x in all_]
         jobs = {variant: pool.submit(compile_one, variant, 90) for variant in dict.fromkeys([*first, *rest])}
         print(f"{len(jobs)} variants to compile", flush=True)
         import torch
@@ -226,14 +240,12 @@ def trial(options: argparse.Namespace) -> None:
         report["smoke"] = {"ended": ended, "ran": len(lines), "wrong": bad}
         said = "ended" if ended else "DID NOT END"
         print(f"smoke: {said}, {len(lines)} ran, {time.monotonic() - began:.0f} s, wrong: {bad}", flush=True)
-        for m, d in shapes:
+        for m, d, every in shapes:
             for fused in (False, True):
                 if time.monotonic() - began > options.budget:
                     report.setdefault("not_reached", []).append([m, d, fused])
                     continue
-                launches = [
-                    x for x in candidates(m, d) if not tried_first([x]) or way_of(asdict(x), d, fused) in passed
-                ]
+                launches = [x for x in every if not tried_first([x]) or way_of(asdict(x), d, fused) in passed]
                 for launch in launches:
                     jobs[variant_of(launch, d, fused)].result()
                 entry = study(m, d, fused, launches, peers, facts.l2_bytes)
@@ -250,12 +262,12 @@ def trial(options: argparse.Namespace) -> None:
     watchdog.cancel()
 
 
-def compile_only(chip: int) -> None:
+def compile_only(shapes: Study, chip: int) -> None:
     """Registers, stack and shared bytes of every candidate, from the compiler alone."""
     from rmsnorm_trial_copies import resources
 
-    for m, d in SHAPES + GUARDS:
-        for launch in candidates(m, d):
+    for _, d, launches in shapes:
+        for launch in launches:
             for fused in (False, True):
                 print(
                     d,
@@ -274,14 +286,17 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--peer", action="append", default=[], help="a provider of `kernels bench rmsnorm`; repeatable")
     parser.add_argument("--only", type=int, action="append", help="only this width; repeatable")
+    parser.add_argument(
+        "--wide", action="store_true", help="the second round of launches, for rows above 16384 elements"
+    )
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--chip", type=int, default=90)
     parser.add_argument("--smoke", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.smoke:
-        smoke()
+        smoke(studied(options))
     elif options.compile_only:
-        compile_only(options.chip)
+        compile_only(studied(options), options.chip)
     else:
         trial(options)
 

@@ -4,6 +4,7 @@ The questions, each a difference between two lines of the result:
 - is a gain of evict-last reads real, or lines of x that the cache kept from the call before? (`us` against `us_one_set`)
 - do evict-first outputs help (dirty lines leave early)?
 - does the exchange by remote stores beat the cluster barrier (which waits for all stores and empties the L1)?
+- wide rows (`--wide`): does reading the weight after the sum, or more warps with less each, let more rows be under way per SM?
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import replace
 
 from robot_perf.kernels.rmsnorm_config import Launch
 
-__all__ = ["GUARDS", "SHAPES", "candidates"]
+__all__ = ["GUARDS", "SHAPES", "candidates", "wide"]
 
 SHAPES = [(2048, 65536), (4096, 32768), (16384, 8192), (8192, 16384), (32768, 4096), (8192, 5120)]
 GUARDS = [(1024, 65536), (2048, 49152), (1024, 131072), (4096, 11008)]
@@ -92,6 +93,25 @@ def _guard(d: int) -> list[Launch]:
     if d < 32768:
         return [_row(16384, 8), _row(16384, 16), *_with(_row(16384, 8), 4)]
     return [_loop(4, 16, 4096), _loop(8, 16, 4096), *_remote(_loop(8, 16, 4096), _loop(4, 16, 4096), _split(8, 8))]
+
+
+def wide(d: int) -> list[Launch]:
+    """`--wide`: launches in the form that the table gives out above 16384 elements, by how many blocks of them fit an SM."""
+    if d > 32768:
+        splits = [_split(8, 8), _split(8, 16), _split(4, 16)]
+        loops = [
+            _loop(4, 16, 4096), _loop(4, 16, 8192), _loop(8, 16, 4096), _loop(8, 16, 8192), _loop(8, 8, 4096), _loop(8, 8, 2048),
+            _loop(2, 32, 8192, 32), _loop(4, 32, 16384, 32),
+        ]  # fmt: skip
+    else:
+        splits = [_split(4, 8), _split(4, 16), _split(2, 16), _split(8, 8)]
+        loops = [
+            _loop(1, 32, 16384), _loop(1, 32, 8192), _loop(1, 16, 8192), _loop(1, 16, 4096), _loop(2, 16, 4096), _loop(2, 16, 8192),
+            _loop(2, 32, 8192, 32),
+        ]  # fmt: skip
+    late = [replace(x, weight_early=False) for x in splits]
+    capped = [replace(late[0], registers=48)]
+    return [replace(x, policy=6, remote=x.ctas > 1) for x in [*splits, *late, *capped, *loops]]
 
 
 def candidates(m: int, d: int) -> list[Launch]:

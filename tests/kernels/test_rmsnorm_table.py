@@ -12,7 +12,7 @@ from robot_perf.kernels.rmsnorm_config import KEEP, PASS, DeviceFacts, choose
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports" / "nvidia-h200"
-TUNE, TRIAL = REPORTS / "rmsnorm_tune.json", REPORTS / "rmsnorm_trial.json"
+TUNE, TRIALS = REPORTS / "rmsnorm_tune.json", [REPORTS / "rmsnorm_trial.json"]
 TABLE = ROOT / "kernels" / "rmsnorm_table.py"
 SM, L2 = 132, 60 * 2**20
 H200 = DeviceFacts(90, SM, L2)
@@ -27,24 +27,25 @@ def generator():
 
 
 def test_the_generator_gives_the_table_back(generator):
-    assert generator.module([TUNE], TRIAL, set(), SM, L2) == TABLE.read_text(encoding="utf-8")
+    assert generator.module([TUNE], TRIALS, set(), SM, L2) == TABLE.read_text(encoding="utf-8")
 
 
 def test_without_a_trial_the_last_column_repeats_the_fourth(generator):
     cells = {}
-    exec(generator.module([TUNE], None, set(), SM, L2), cells)
+    exec(generator.module([TUNE], [], set(), SM, L2), cells)
     assert all(column[generator.LARGE] == column[generator.MANY] for _, column in cells["H200"])
 
 
 def test_only_launches_in_the_last_columns_form_are_its_candidates(generator):
-    found = generator.gather([TRIAL], set(), large=True)
+    found = generator.gather(TRIALS, set(), large=True)
     assert found  # the guards were timed with other hints: none of theirs
     assert {(65536, 2048), (8192, 16384)} <= set(found)
     assert all(2 * m * d >= L2 for d, m in found)
     assert (131072, 1024) not in found
-    assert not generator.large_form({"policy": PASS, "ctas": 8, "remote": False})
-    assert not generator.large_form({"policy": KEEP, "ctas": 1, "remote": False})
-    assert generator.large_form({"policy": PASS, "ctas": 1, "remote": False})
+    assert not generator.large_form({"kernel": "split", "policy": PASS, "ctas": 8, "remote": False})
+    assert not generator.large_form({"kernel": "loop", "policy": KEEP, "ctas": 1, "remote": False})
+    assert not generator.large_form({"kernel": "split", "policy": PASS, "ctas": 8, "remote": True, "registers": 48})
+    assert generator.large_form({"kernel": "row", "policy": PASS, "ctas": 1, "remote": False})
 
 
 @pytest.mark.parametrize(
