@@ -8,9 +8,9 @@ Per width and number of rows it takes the one structure whose µs, over the best
 the points of the cell and both ops (plain and fused must sum alike), with a third of the worst point's excess added. A later
 report replaces the points of an earlier one. Structures that spill, for any dtype of SPILLS, are left out up to 32768 elements.
 
-The first four columns are for every GPU with clusters, so the fourth takes in the points of the fifth. The fifth (x larger than the
+All columns but the last are for every GPU with clusters, so the last but one takes in the points of the last. That (x larger than the
 L2, sm_90) is chosen from the trials alone, among the launches in the form that it gives out: the cache hints of PASS, and `remote`
-where a row has more than one block. A width at which none was timed has the fourth column's structure.
+where a row has more than one block. A width at which none was timed repeats the last but one.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from robot_perf.kernels.rmsnorm_config import LARGE, PASS, DeviceFacts
+from robot_perf.kernels.rmsnorm_config import LARGE, MORE, PASS, DeviceFacts
 from robot_perf.kernels.rmsnorm_config import regime as config_regime
 
 MANY = LARGE - 1
+BESIDE = {2: 1, 4: MORE}  # the column that a column repeats at a width without a point of its own
 Structure = tuple[
     str, int, int, int, int, bool
 ]  # kernel, rows or blocks per row, warps, chunk, register cap, late weight
@@ -68,14 +69,20 @@ def gather(
                 if (
                     "us" not in entry
                     or launch["pdl"] != 1
+                    or (launch["kernel"] == "row" and launch.get("pack16"))  # a form that no cell names
                     or (large and not large_form(launch))
                     or (point["d"] <= 32768 and (entry["spills"] or (key, point["d"]) in spilling))
                 ):
                     continue
                 times = fresh[point["d"], point["m"]][key]
-                times[point["fused"]] = min(entry["us"], times.get(point["fused"], math.inf))
+                times[point["fused"]] = min(time_of(entry), times.get(point["fused"], math.inf))
         found |= {key: dict(value) for key, value in fresh.items()}
     return found
+
+
+def time_of(entry: dict) -> float:
+    """µs: over inputs that the cache has lost and, where that was timed too, inputs that it has; the geometric mean of both."""
+    return math.sqrt(entry["us"] * entry.get("us_one_set", entry["us"]))
 
 
 def choose(points: list[dict[Structure, dict[bool, float]]]) -> tuple[Structure, float, float]:
@@ -129,7 +136,7 @@ def module(tunes: list[Path], trials: list[Path], spilling: set[tuple], sm: int,
             cells[d, LARGE].append(times)
     lines = [HEADER]
     for d in sorted({d for d, column in cells if column != LARGE}):
-        chosen = [choose(cells[d, column]) for column in range(LARGE)]
+        chosen = [choose(cells[d, column] or cells[d, BESIDE[column]]) for column in range(LARGE)]
         structures = [c[0] for c in chosen]
         structures.append(choose(cells[d, LARGE])[0] if cells[d, LARGE] else structures[MANY])
         means = " ".join(f"{c[1]:.2f}" for c in chosen)
@@ -160,10 +167,10 @@ def cell(found: Structure) -> str:
 
 HEADER = '''"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py; do not edit.
 
-(d up to, (few, at most one row per SM, more, many rows, x larger than the L2)); a cell is (kernel, rows or blocks per row, warps)
-and for the loop kernel its chunk and register cap; "late": the weight is read after the sum. Behind each line: the µs of the first four over the best structure measured
-there, both ops. The last is chosen from trials at 4096 to 65536 elements, with the cache hints and the exchange of rmsnorm_config;
-it repeats the fourth at every other width, and below 4096 it is not used.
+(d up to, (few, at most one row per two SMs, one per SM, four per SM, more, many rows, x larger than the L2)); a cell is (kernel,
+rows or blocks per row, warps) and for the loop kernel its chunk and register cap; "late": the weight is read after the sum. Behind
+each line: the µs of all but the last over the best structure measured there, both ops. The last is chosen from trials, with the
+cache hints and the exchange of rmsnorm_config; where none was made it repeats the one before.
 """
 # fmt: off
 
@@ -171,7 +178,7 @@ from __future__ import annotations
 
 Cell = tuple[str, int, int] | tuple[str, int, int, str] | tuple[str, int, int, int, int]
 
-H200: tuple[tuple[int, tuple[Cell, Cell, Cell, Cell, Cell]], ...] = ('''
+H200: tuple[tuple[int, tuple[Cell, ...]], ...] = ('''
 
 if __name__ == "__main__":
     main()

@@ -1,11 +1,13 @@
 """Times every sensible launch of the RMSNorm kernels on this GPU: the evidence behind kernels/rmsnorm_config.py.
 
     python benchmarks/rmsnorm_tune.py --out DIR [--budget SECONDS]
+    python benchmarks/rmsnorm_tune.py --out DIR --between TUNE.json     numbers of rows between those of the first report
 
 Per shape and op (plain, fused add; BF16): candidates are compiled in parallel, checked against FP64 with a poisoned output,
 captured in CUDA graphs whose inputs and outputs rotate over at least three times the L2 (at most 64 sets), and replayed in turn,
 in a rotating order; the median counts. First structures (kernel, rows, warps, blocks per row), then the switches (dependent
-launch, cache hints, weight load, packed registers) of the two best. Writes DIR/tune.json; prints the winners.
+launch, cache hints, weight load, packed registers) of the two best. Writes DIR/tune.json; prints the winners. `--between` takes
+what came near the best at the same width, times it over one set too, which the cache holds, and tries no switches.
 """
 
 from __future__ import annotations
@@ -23,8 +25,11 @@ from pathlib import Path
 import torch
 import triton
 from rmsnorm_tune_candidates import (
+    BETWEEN,
     HEADLINE,
+    NARROW,
     WIDTHS,
+    at_this_width,
     compile_one,
     pow2,
     refined,
@@ -112,6 +117,9 @@ def main() -> None:  # noqa: PLR0915
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--only", choices=("headline", "all"), default="all")
     parser.add_argument("--refine", type=Path, help="an earlier tune.json: time only what came near its best")
+    parser.add_argument(
+        "--between", type=Path, help="an earlier tune.json: other numbers of rows, what was good at the width"
+    )
     parser.add_argument("--least-width", type=int, default=0, help="only rows at least this wide")
     parser.add_argument("--margin", type=float, default=1.12)
     options = parser.parse_args()
@@ -122,19 +130,18 @@ def main() -> None:  # noqa: PLR0915
 
     @functools.cache
     def candidates(m: int, d: int) -> list[Launch]:
+        if options.between:
+            return at_this_width(options.between, m, d, options.margin)
         return refined(options.refine, m, d, options.margin) if options.refine else structures(m, d)
 
     shapes = [*HEADLINE, *(s for s in table if s not in HEADLINE)] if options.only == "all" else HEADLINE
+    if options.between:
+        shapes = [*NARROW, *BETWEEN]
     shapes = [(m, d) for m, d in shapes if d >= options.least_width]
-    report = {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "nodes": per_node(),
-        "copies": copies(),
-        "host": host_us(),
-        "points": [],
-    }
-    print(json.dumps({k: report[k] for k in ("nodes", "copies", "host")}), flush=True)
+    report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__, "points": []}
+    if not options.between:
+        report |= {"nodes": per_node(), "copies": copies(), "host": host_us()}
+        print(json.dumps({k: report[k] for k in ("nodes", "copies", "host")}), flush=True)
     with ProcessPoolExecutor(options.workers, mp_context=get_context("spawn")) as pool:
         jobs = {}
         for m, d in shapes:
@@ -150,7 +157,7 @@ def main() -> None:  # noqa: PLR0915
                 first = candidates(m, d)
                 for launch in first:
                     jobs[variant_of(launch, d, fused)].result()
-                point = Point(m, d, fused, facts.l2_bytes)
+                point = Point(m, d, fused, facts.l2_bytes, alone=options.between is not None)
                 found, _ = measure(point, first)
                 good = sorted((e for e in found if "us" in e), key=lambda e: e["us"])
                 if second and good:
@@ -182,7 +189,7 @@ def main() -> None:  # noqa: PLR0915
             if time.monotonic() - begin > options.budget:
                 print(f"stopped at the budget after {index} of {len(shapes)} shapes")
                 break
-            study(m, d, index < len(HEADLINE))
+            study(m, d, options.between is None and index < len(HEADLINE))
             (options.out / "tune.json").write_text(json.dumps(report))
         pool.shutdown(wait=False, cancel_futures=True)
     print(f"{time.monotonic() - begin:.0f} s")

@@ -20,6 +20,15 @@ WIDTHS = [
 ]  # fmt: skip
 
 
+# Row counts that the first tuning left out, at the widths where its choice might not hold: where blocks per row stop fitting the
+# chip at once, and many short rows. And rows below 8 KB whose x is larger than the L2, for the cache hints.
+BETWEEN = [
+    *((16, d) for d in WIDTHS if d >= 8192), *((2048, d) for d in WIDTHS if d <= 1000), (8192, 64), (8192, 128),
+    *((m, d) for m in (128, 512, 64) for d in WIDTHS if d >= (512 if m == 512 else 2048)),
+]  # fmt: skip
+NARROW = [(32768, 3072), (65536, 2048), (65536, 1024), (32768, 1000)]
+
+
 def pow2(value: int) -> int:
     """The power of two at or above a number."""
     return 1 << max(0, value - 1).bit_length()
@@ -74,6 +83,18 @@ def refined(report: Path, m: int, d: int, margin: float) -> list[Launch]:
             best = min(e["us"] for e in timed)
             keep |= {shape_of(Launch(**e["launch"])) for e in timed if e["us"] <= margin * best}
     return [x for x in found if not keep or shape_of(x) in keep or (x.kernel == "loop" and m > 16)]
+
+
+def at_this_width(report: Path, m: int, d: int, margin: float) -> list[Launch]:
+    """The structures for m rows within `margin` of the best at the same width and up to 8 times as many or as few, in either op."""
+    keep = set()
+    for point in json.loads(report.read_text())["points"]:
+        if point["d"] == d and m <= 8 * point["m"] <= 64 * m:
+            timed = [e for e in point["found"] if "us" in e]
+            best = min(e["us"] for e in timed)
+            keep |= {shape_of(Launch(**e["launch"])) for e in timed if e["us"] <= margin * best}
+    found = [x for x in structures(m, d) if shape_of(x) in keep]
+    return [replace(x, policy=p) for x in found for p in (0, 4, 6)] if (m, d) in NARROW else found
 
 
 def shape_of(launch: Launch) -> tuple:

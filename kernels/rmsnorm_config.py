@@ -104,9 +104,10 @@ PASS = 6  # what every kernel takes where x is larger than the L2
 
 # Up to FEW rows one program or cluster per row leaves most of the chip idle.
 FEW = 16
-LARGE, LARGE_ROW_BYTES = 4, 8192
+MORE, LARGE, LARGE_ROW_BYTES = 3, 6, 8192
+_ESTIMATE_CELL = (0, 1, 1, 2, 2, 3, 3)  # what stands for each regime where nobody has measured
 
-# Bytes per row (as 16-bit elements) at most -> (few, at most one per SM, more, many), each (rows, warps). Estimates for GPUs
+# Bytes per row (as 16-bit elements) at most -> (few, at most one row per SM, more, many), each (rows, warps). Estimates for GPUs
 # that nobody has tuned for; above the last width the loop kernel.
 _ESTIMATE: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
     (256, ((1, 1), (1, 1), (4, 2), (16, 4))),
@@ -120,20 +121,22 @@ _ESTIMATE: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
 
 
 def regime(m: int | None, row_bytes: int, facts: DeviceFacts) -> int:
-    """0 few rows, 1 at most one per SM, 2 more, 3 so many that the memory is the bound, 4 (sm_90) x is larger than the L2.
+    """0 few rows, 1 at most one per two SMs, 2 one per SM, 3 four per SM, 4 more, 5 so many that the memory is the bound, 6 see below.
 
-    None (not to matter) is 2. The memory is the bound from four rows per SM and a sixteenth of the L2 on (on the H200 about 4 MB:
-    below, a launch is timed). 4 begins at rows of 8 KB: nothing narrower was tried with its cache hints.
+    None (not to matter) is 3. The memory is the bound from a sixteenth of the L2 on (on the H200 about 4 MB: below, a launch is
+    timed). 6 is x as large as the L2, on sm_90, with rows of 8 KB and more: nothing narrower was tried with its cache hints.
     """
     if m is None:
-        return 2
+        return MORE
     if m <= FEW:
         return 0
     if m <= facts.sm_count:
-        return 1
+        return 1 if 2 * m <= facts.sm_count else 2
     if facts.capability == 90 and row_bytes >= LARGE_ROW_BYTES and m * row_bytes >= facts.l2_bytes:
         return LARGE
-    return 3 if m >= 4 * facts.sm_count and m * row_bytes >= facts.l2_bytes // 16 else 2
+    if m < 4 * facts.sm_count:
+        return MORE
+    return 5 if m * row_bytes >= facts.l2_bytes // 16 else 4
 
 
 @lru_cache(maxsize=4096)
@@ -152,7 +155,7 @@ def choose(m: int | None, d: int, itemsize: int, facts: DeviceFacts, *, vector: 
         return _launch(found, d, itemsize, facts, MEASURED if measured else ESTIMATE, large=cell == LARGE)
     wide = width > _ESTIMATE[-1][0] or (not vector and width > 8192)
     if not wide:
-        rows, warps = next(cells[min(cell, 3)] for bound, cells in _ESTIMATE if width <= bound)
+        rows, warps = next(cells[_ESTIMATE_CELL[cell]] for bound, cells in _ESTIMATE if width <= bound)
         return _launch(("row", rows, warps), d, itemsize, facts, ESTIMATE)
     return _launch(_loop(width, facts, vector), d, itemsize, facts, ESTIMATE)
 
@@ -204,7 +207,7 @@ def table_entries(facts: DeviceFacts) -> list[tuple[int | None, int, int, Launch
     widths = [*bounds, *(bound // 8 * 7 // 8 * 8 for bound in bounds if bound >= 256), 49152, 2**18]
     found = []
     for d in widths:
-        many = max(4 * facts.sm_count, facts.l2_bytes // (4 * d))  # half an L2 of rows
-        for m in (1, facts.sm_count, facts.sm_count + 1, many, 2**20, None):
+        half = max(4 * facts.sm_count, facts.l2_bytes // (4 * d))  # half an L2 of rows
+        for m in (1, FEW + 1, facts.sm_count, facts.sm_count + 1, 4 * facts.sm_count, half, 2**20, None):
             found += [(m, d // (size // 2), size, choose(m, d // (size // 2), size, facts)) for size in (2, 4)]
     return found

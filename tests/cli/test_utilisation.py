@@ -100,7 +100,8 @@ def test_on_a_gpu_the_numbers_are_there(run: Run):
     if not torch.cuda.is_available():
         pytest.skip("needs a CUDA GPU")
     pytest.importorskip("pynvml")
-    code, out, _ = run("mlp", "--rate", "50", "--backend", "cuda_graph", "--device", "cuda:0", "--duration", "4s", "--json")  # fmt: skip
+    code, out, err = run("mlp", "--rate", "50", "--backend", "cuda_graph", "--device", "cuda:0", "--duration", "4s", "--json")  # fmt: skip
+    assert out, err
     document = json.loads(out)
     numbers = {n["field"]: n for n in document["numbers"]}
     assert code == 0 and document["stopped_at"] == "is there work"

@@ -165,7 +165,7 @@ def test_points_are_compiled_ahead_in_batches_of_one_part(stand_in):
             batches += [] if before == "prepare" else [set()]
             batches[-1] |= {tuple(p) for p in json.loads(rest)}
         before = what
-    expected = [HEADLINE[:BATCH], HEADLINE[BATCH:18], WIDE[:3]]
+    expected = [HEADLINE[:BATCH], HEADLINE[BATCH:18], WIDE[:3]]  # of one part each, though a later one has room for more
     assert batches == [{(p.op, p.m, p.d) for p in batch} for batch in expected]
 
 
@@ -340,7 +340,8 @@ def test_a_workers_point(on_cpu, name, op):
         assert reply["cold_by"] == by
         assert reply["nodes_per_call"] == {"kernel": 1.0}
         assert worker.time("warm", 3)["us"] == [2.0, 2.1, 2.2]
-        assert worker.time("cold", 2)["us"] == ([2.0, 2.1] if by == "rotation" else [0.0, 0.0])
+        # the middle of the flush's own samples is taken off
+        assert worker.time("cold", 2)["us"] == pytest.approx([2.0, 2.1] if by == "rotation" else [-0.05, 0.05])
         assert all(v > 0 for v in worker.time("host", 2)["us"])
     assert worker.drop() == {}
 

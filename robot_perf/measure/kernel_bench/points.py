@@ -87,7 +87,7 @@ WIDE_LEFT_OUT = {
     "copy": "below 256 MB, where no share of it is asked for",
 }
 BIG_BYTES = 256e6  # from here on a share of the copy is asked for
-BATCH = 16  # points that are compiled together, then measured
+BATCH = 16  # points that are compiled together, then measured; each further batch is twice as large
 
 
 def left_out() -> dict[str, tuple[str, frozenset[Point]]]:
@@ -129,12 +129,20 @@ class BenchRequest:
 
     @property
     def batches(self) -> list[tuple[Point, ...]]:
-        """The points as they are compiled ahead: a few of one part at a time, so that a short budget has the first ones measured."""
+        """The points as they are compiled ahead, of one part at a time: few at first, so that a short budget has those measured.
+
+        A batch waits for its slowest point, so that many small ones would leave most processors idle.
+        """
         if not self.ahead:
             return [self.points]
-        known = self.known
-        parts = [tuple(p for p in part if p not in known) for part in self.parts]
-        return [part[i : i + BATCH] for part in parts for i in range(0, len(part), BATCH)]
+        known, found, size = self.known, [], BATCH
+        for part in self.parts:
+            left = tuple(p for p in part if p not in known)
+            while left:
+                found.append(left[:size])
+                left = left[size:]
+                size *= 2
+        return found
 
     def wanted(self, name: str, points: Sequence[Point]) -> list[Point]:
         """The points at which a provider is run."""
