@@ -1,9 +1,9 @@
-"""Which candidates of `rmsnorm_tune.py --between` spill in the dtypes that it does not time: needs Triton 3.6, no GPU.
+"""Which candidates of `rmsnorm_tune.py --between` spill in the dtypes and widths that it does not time: Triton 3.6, no GPU.
 
     python benchmarks/rmsnorm_spills.py TUNE.json > SPILLS.json       then: rmsnorm_table.py … --spills SPILLS.json
 
-The tuner sees what spills with BF16 x and weight. A table entry also serves a BF16 x with an FP32 weight, and an FP32 x of half as
-many elements; up to 32768 elements no entry may spill. Written: [[kernel, warps, block, rows, ctas, registers], width, {case: stack bytes}].
+The tuner sees what spills with BF16 x and weight at the width of an entry. The entry also serves a BF16 x with an FP32 weight, an
+FP32 x of half as many elements, and narrower rows, which need masks; up to 32768 elements no entry may spill. Written: [[kernel, warps, block, rows, ctas, registers], width, {case: stack bytes}].
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ def cases(launch: Launch, d: int) -> dict[str, Variant]:
     half = replace(launch, block=launch.block // 2, pack16=False)
     found = {}
     for fused, op in ((False, "plain"), (True, "fused")):
-        found[f"{op}, bf16, fp32 weight"] = Variant(launch, d, "bf16", "fp32", True, fused)
-        found[f"{op}, fp32"] = Variant(half, d // 2, "fp32", "fp32", True, fused)
+        for width in dict.fromkeys((d, masked(d))):
+            for weight in ("bf16", "fp32"):
+                found[f"{op}, {width}, bf16, {weight} weight"] = Variant(launch, width, "bf16", weight, True, fused)
+            found[f"{op}, {width // 2}, fp32"] = Variant(half, width // 2, "fp32", "fp32", True, fused)
     return found
+
+
+def masked(d: int) -> int:
+    """A width of the same entry that fills no power of two, as `rmsnorm_config.table_entries` has it."""
+    return d // 8 * 7 // 8 * 8 if d >= 256 else d
 
 
 def stack(job: tuple[str, Variant, int]) -> int:

@@ -2,7 +2,8 @@
 
     python benchmarks/rmsnorm_table.py TUNE.json… [--trial TRIAL.json]… [--spills SPILLS.json] > kernels/rmsnorm_table.py
 
-The committed one: reports/nvidia-h200/rmsnorm_tune.json, then --trial rmsnorm_trial.json and --trial rmsnorm_trial_wide.json there.
+The committed one, from what lies in reports/nvidia-h200: rmsnorm_tune.json rmsnorm_tune_between.json --trial rmsnorm_trial.json
+--trial rmsnorm_trial_wide.json --trial rmsnorm_tune_between.json --spills rmsnorm_spills.json.
 
 Per width and number of rows it takes the one structure whose µs, over the best of its point, has the least geometric mean over
 the points of the cell and both ops (plain and fused must sum alike), with a third of the worst point's excess added. A later

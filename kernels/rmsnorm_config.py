@@ -104,7 +104,7 @@ PASS = 6  # what every kernel takes where x is larger than the L2
 
 # Up to FEW rows one program or cluster per row leaves most of the chip idle.
 FEW = 16
-MORE, LARGE, LARGE_ROW_BYTES = 3, 6, 8192
+MORE, LARGE, LARGE_ROW_BYTES = 3, 6, 2000
 _ESTIMATE_CELL = (0, 1, 1, 2, 2, 3, 3)  # what stands for each regime where nobody has measured
 
 # Bytes per row (as 16-bit elements) at most -> (few, at most one row per SM, more, many), each (rows, warps). Estimates for GPUs
@@ -124,7 +124,7 @@ def regime(m: int | None, row_bytes: int, facts: DeviceFacts) -> int:
     """0 few rows, 1 at most one per two SMs, 2 one per SM, 3 four per SM, 4 more, 5 so many that the memory is the bound, 6 see below.
 
     None (not to matter) is 3. The memory is the bound from a sixteenth of the L2 on (on the H200 about 4 MB: below, a launch is
-    timed). 6 is x as large as the L2, on sm_90, with rows of 8 KB and more: nothing narrower was tried with its cache hints.
+    timed). 6 is x as large as the L2, on sm_90, with rows of 2000 bytes and more: nothing narrower was tried with its cache hints.
     """
     if m is None:
         return MORE

@@ -165,7 +165,11 @@ def test_points_are_compiled_ahead_in_batches_of_one_part(stand_in):
             batches += [] if before == "prepare" else [set()]
             batches[-1] |= {tuple(p) for p in json.loads(rest)}
         before = what
-    expected = [HEADLINE[:BATCH], HEADLINE[BATCH:18], WIDE[:3]]  # of one part each, though a later one has room for more
+    expected = [
+        HEADLINE[:BATCH],
+        HEADLINE[BATCH:18],
+        WIDE[:3],
+    ]  # of one part each, though a later one has room for more
     assert batches == [{(p.op, p.m, p.d) for p in batch} for batch in expected]
 
 

@@ -12,7 +12,10 @@ from robot_perf.kernels.rmsnorm_config import KEEP, PASS, DeviceFacts, choose
 
 ROOT = Path(__file__).resolve().parents[2]
 REPORTS = ROOT / "reports" / "nvidia-h200"
-TUNE, TRIALS = REPORTS / "rmsnorm_tune.json", [REPORTS / "rmsnorm_trial.json"]
+BETWEEN = REPORTS / "rmsnorm_tune_between.json"
+TUNES = [REPORTS / "rmsnorm_tune.json", BETWEEN]
+TRIALS = [REPORTS / "rmsnorm_trial.json", REPORTS / "rmsnorm_trial_wide.json", BETWEEN]
+SPILLS = REPORTS / "rmsnorm_spills.json"
 TABLE = ROOT / "kernels" / "rmsnorm_table.py"
 SM, L2 = 132, 60 * 2**20
 H200 = DeviceFacts(90, SM, L2)
@@ -27,21 +30,35 @@ def generator():
 
 
 def test_the_generator_gives_the_table_back(generator):
-    assert generator.module([TUNE], TRIALS, set(), SM, L2) == TABLE.read_text(encoding="utf-8")
+    assert generator.module(TUNES, TRIALS, generator.spills_of(SPILLS), SM, L2) == TABLE.read_text(encoding="utf-8")
 
 
-def test_without_a_trial_the_last_column_repeats_the_fourth(generator):
+def test_what_spills_in_a_dtype_that_was_not_timed_is_in_no_cell(generator):
+    spilling = generator.spills_of(SPILLS)
+    assert ("loop", 1, 32, 16384, 32, False) in {structure for structure, _ in spilling}
+    found = generator.gather(TUNES, spilling)
+    assert found
+    assert not any((structure, d) in spilling for (d, _), times in found.items() for structure in times)
+
+
+def test_a_width_without_a_point_of_its_own_repeats_the_column_beside(generator):
     cells = {}
-    exec(generator.module([TUNE], [], set(), SM, L2), cells)
+    exec(generator.module(TUNES[:1], [], set(), SM, L2), cells)
+    for _, column in cells["H200"]:
+        assert column[2] == column[1]  # the first tuning has no point between a row per two SMs and a row per SM
+
+
+def test_without_a_trial_the_last_column_repeats_the_one_before(generator):
+    cells = {}
+    exec(generator.module(TUNES, [], set(), SM, L2), cells)
     assert all(column[generator.LARGE] == column[generator.MANY] for _, column in cells["H200"])
 
 
 def test_only_launches_in_the_last_columns_form_are_its_candidates(generator):
     found = generator.gather(TRIALS, set(), large=True)
-    assert found  # the guards were timed with other hints: none of theirs
-    assert {(65536, 2048), (8192, 16384)} <= set(found)
+    assert {(65536, 2048), (8192, 16384), (3072, 32768)} <= set(found)
     assert all(2 * m * d >= L2 for d, m in found)
-    assert (131072, 1024) not in found
+    assert (131072, 1024) not in found  # a guard, which was timed with other hints alone
     assert not generator.large_form({"kernel": "split", "policy": PASS, "ctas": 8, "remote": False})
     assert not generator.large_form({"kernel": "loop", "policy": KEEP, "ctas": 1, "remote": False})
     assert not generator.large_form({"kernel": "split", "policy": PASS, "ctas": 8, "remote": True, "registers": 48})
