@@ -27,9 +27,7 @@ from robot_perf.kernels.rmsnorm_config import regime as config_regime
 
 MANY = LARGE - 1
 BESIDE = {2: 1, 4: MORE}  # the column that a column repeats at a width without a point of its own
-Structure = tuple[
-    str, int, int, int, int, bool
-]  # kernel, rows or blocks per row, warps, chunk, register cap, late weight
+Structure = tuple[str, int, int, int, int]  # kernel, rows or blocks per row, warps, chunk, register cap
 
 
 def structure(launch: dict) -> Structure:
@@ -41,7 +39,6 @@ def structure(launch: dict) -> Structure:
         launch["warps"],
         launch["block"] if launch["kernel"] == "loop" else 0,
         launch.get("registers", 0),
-        launch["kernel"] == "split" and not launch.get("weight_early", True),
     )
 
 
@@ -50,10 +47,17 @@ def regime(m: int, d: int, sm: int, l2_bytes: int, capability: int) -> int:
     return config_regime(m, 2 * d, DeviceFacts(capability, sm, l2_bytes))
 
 
+def named(launch: dict) -> bool:
+    """Whether a cell can name the launch: the row kernel without packed registers, split with an early weight and no register cap."""
+    split = launch["kernel"] == "split"
+    return not launch.get("pack16") and not (
+        split and (launch.get("registers") or not launch.get("weight_early", True))
+    )
+
+
 def large_form(launch: dict) -> bool:
-    """Whether a launch is of the form that the last column gives out; the cells of `split` have no register cap."""
-    capped = launch["kernel"] == "split" and launch.get("registers", 0)
-    return launch["policy"] == PASS and launch["remote"] == (launch["ctas"] > 1) and not capped
+    """Whether a launch is of the form that the last column gives out."""
+    return launch["policy"] == PASS and launch["remote"] == (launch["ctas"] > 1)
 
 
 def gather(
@@ -70,7 +74,7 @@ def gather(
                 if (
                     "us" not in entry
                     or launch["pdl"] != 1
-                    or (launch["kernel"] == "row" and launch.get("pack16"))  # a form that no cell names
+                    or not named(launch)
                     or (large and not large_form(launch))
                     or (point["d"] <= 32768 and (entry["spills"] or (key, point["d"]) in spilling))
                 ):
@@ -161,23 +165,23 @@ def main() -> None:
 
 def cell(found: Structure) -> str:
     """A cell as a literal."""
-    kernel, many, warps, block, registers, late = found
-    more = f", {block}, {registers}" if kernel == "loop" else ', "late"' if late else ""
+    kernel, many, warps, block, registers = found
+    more = f", {block}, {registers}" if kernel == "loop" else ""
     return f'("{kernel}", {many}, {warps}{more})'
 
 
 HEADER = '''"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py; do not edit.
 
 (d up to, (few, at most one row per two SMs, one per SM, four per SM, more, many rows, x larger than the L2)); a cell is (kernel,
-rows or blocks per row, warps) and for the loop kernel its chunk and register cap; "late": the weight is read after the sum. Behind
-each line: the µs of all but the last over the best structure measured there, both ops. The last is chosen from trials, with the
-cache hints and the exchange of rmsnorm_config; where none was made it repeats the one before.
+rows or blocks per row, warps) and for the loop kernel its chunk and register cap. Behind each line: the µs of all but the last over
+the best structure measured there, both ops. The last is chosen from trials, with the cache hints and the exchange of rmsnorm_config;
+where none was made it repeats the one before.
 """
 # fmt: off
 
 from __future__ import annotations
 
-Cell = tuple[str, int, int] | tuple[str, int, int, str] | tuple[str, int, int, int, int]
+Cell = tuple[str, int, int] | tuple[str, int, int, int, int]
 
 H200: tuple[tuple[int, tuple[Cell, ...]], ...] = ('''
 

@@ -180,8 +180,8 @@ def _launch(cell: Cell, d: int, itemsize: int, facts: DeviceFacts, basis: str, *
     # Many clusters per SM: a cluster barrier would wait for each block's stores. Few rows were never timed without it.
     shared: dict[str, Any] = {"ctas": many, "remote": large and many > 1, "pdl": pdl, "basis": basis}
     if kernel == "split":
-        return Launch("split", warps, policy=hints, weight_early="late" not in more, **shared)
-    chunk, registers = map(int, more)
+        return Launch("split", warps, policy=hints, **shared)
+    chunk, registers = more
     # the loop reads a row twice: keeping it in the cache in between, and no longer, is worth 4 % at d = 32768 on the H200
     return Launch(
         "loop", warps, block=chunk * 2 // itemsize, registers=registers, policy=PASS if large else KEEP, **shared

@@ -1,15 +1,15 @@
 """Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Written by benchmarks/rmsnorm_table.py; do not edit.
 
 (d up to, (few, at most one row per two SMs, one per SM, four per SM, more, many rows, x larger than the L2)); a cell is (kernel,
-rows or blocks per row, warps) and for the loop kernel its chunk and register cap; "late": the weight is read after the sum. Behind
-each line: the µs of all but the last over the best structure measured there, both ops. The last is chosen from trials, with the
-cache hints and the exchange of rmsnorm_config; where none was made it repeats the one before.
+rows or blocks per row, warps) and for the loop kernel its chunk and register cap. Behind each line: the µs of all but the last over
+the best structure measured there, both ops. The last is chosen from trials, with the cache hints and the exchange of rmsnorm_config;
+where none was made it repeats the one before.
 """
 # fmt: off
 
 from __future__ import annotations
 
-Cell = tuple[str, int, int] | tuple[str, int, int, str] | tuple[str, int, int, int, int]
+Cell = tuple[str, int, int] | tuple[str, int, int, int, int]
 
 H200: tuple[tuple[int, tuple[Cell, ...]], ...] = (
     (64, (("row", 1, 1), ("row", 1, 1), ("row", 1, 1), ("row", 16, 4), ("row", 16, 4), ("row", 32, 2), ("row", 32, 2))),  # 1.01 1.04 1.04 1.00 1.02 1.00; worst 1.09

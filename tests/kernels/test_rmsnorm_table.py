@@ -35,7 +35,7 @@ def test_the_generator_gives_the_table_back(generator):
 
 def test_what_spills_in_a_dtype_that_was_not_timed_is_in_no_cell(generator):
     spilling = generator.spills_of(SPILLS)
-    assert ("loop", 1, 32, 16384, 32, False) in {structure for structure, _ in spilling}
+    assert ("loop", 1, 32, 16384, 32) in {structure for structure, _ in spilling}
     found = generator.gather(TUNES, spilling)
     assert found
     assert not any((structure, d) in spilling for (d, _), times in found.items() for structure in times)
@@ -61,7 +61,11 @@ def test_only_launches_in_the_last_columns_form_are_its_candidates(generator):
     assert (131072, 1024) not in found  # a guard, which was timed with other hints alone
     assert not generator.large_form({"kernel": "split", "policy": PASS, "ctas": 8, "remote": False})
     assert not generator.large_form({"kernel": "loop", "policy": KEEP, "ctas": 1, "remote": False})
-    assert not generator.large_form({"kernel": "split", "policy": PASS, "ctas": 8, "remote": True, "registers": 48})
+    split = {"kernel": "split", "weight_early": True, "registers": 0}
+    assert generator.named(split)
+    assert not generator.named({**split, "weight_early": False})
+    assert not generator.named({**split, "registers": 48})
+    assert not generator.named({**split, "kernel": "row", "pack16": True})
     assert generator.large_form({"kernel": "row", "policy": PASS, "ctas": 1, "remote": False})
 
 
