@@ -64,6 +64,20 @@ def test_blocks_alternate_and_their_runs_are_kept(measured):
     assert len(saved.measured["step"]) == first.n
 
 
+def test_back_to_back_a_block_fills_a_quarter_of_a_second(measured):
+    _, folder = measured
+    report = load(folder / "bench.json")
+    spun = next(r for r in report.rows if r.policy == "spin:300" and r.backend == "python")
+    point = spun.point("tight")
+    assert all(300 <= block.n <= 840 for block in point.blocks), (
+        point.blocks
+    )  # 250 ms of 300 µs and a little more; 40 were asked for
+    assert all(block.n == 40 for block in spun.point("500").blocks)
+    null = next(r for r in report.rows if r.policy == "null" and r.backend == "python").point("tight")
+    assert all(5_000 <= block.n <= 20_000 for block in null.blocks), null.blocks
+    assert any("a quarter of a second" in note for note in report.notes)
+
+
 def test_what_can_t_run_is_a_row_with_its_reason(measured):
     _, folder = measured
     report = load(folder / "bench.json")

@@ -26,7 +26,7 @@ from robot_perf.run.model import Run
 from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
 from robot_perf.tasks.bench.request import BenchRequest, Target
-from robot_perf.tasks.bench.rows import Measured, PointKey, first_calls, row_of, with_device
+from robot_perf.tasks.bench.rows import Measured, PointKey, first_calls, middle_execution, row_of, with_device
 from robot_perf.tasks.reference import make_reference, needs_reference
 from robot_perf.units import period_ns
 
@@ -35,6 +35,9 @@ _SEVERAL = 2
 # A block's warm-up at most, in calls and in time: its worker is loaded and has run before.
 _WARMUP, _WARMUP_NS = 60, 500_000_000
 _PRIMED = 10
+# Back to back a block lasts this long at least, and its warm-up may take more calls: 250 steps of 30 µs are over before a processor
+# that has just slept is at its speed.
+_TIGHT_NS, _TIGHT_STEPS, _TIGHT_WARMUP = 250_000_000, 20_000, 2_000
 
 
 class PolicyBench:
@@ -58,6 +61,7 @@ class PolicyBench:
         self._measured: dict[PointKey, Measured] = defaultdict(Measured)
         self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
         self._first_calls: dict[str, tuple[int, ...]] = {}
+        self._step_ns: dict[str, int] = {}  # roughly, back to back
         self._scratch: Scratch | None = None
         self._reference: str | None = None
         self._truth: dict[str, Any] = {"compared": False, "reason": "one backend on the CPU: it is its own reference"}
@@ -134,6 +138,7 @@ class PolicyBench:
         else:
             if not spin_sync:
                 self._first_calls[label] = first_calls(run)
+                self._step_ns[label] = middle_execution(run)
         if worker.refusal is not None and not spin_sync:
             self._refuse(label, worker.refusal)
 
@@ -149,7 +154,7 @@ class PolicyBench:
             map_path="",
             policy=self.spec,
             backend=target.name,
-            loop=self._loop(TIGHT, "none"),
+            loop=self._loop(PointKey(target.label, TIGHT)),
             options=options,
             observations=str(self.request.observations) if self.request.observations else None,
             cast=self.request.cast,
@@ -157,15 +162,20 @@ class PolicyBench:
             reference=self._reference,
         )
 
-    def _loop(self, rate: str, keep_warm: str) -> LoopSpec:
-        period = 0 if rate == TIGHT else period_ns(rate)
-        steps = -(-self.request.steps_at(rate) // self.request.blocks)
+    def _loop(self, key: PointKey) -> LoopSpec:
+        steps = -(-self.request.steps_at(key.rate) // self.request.blocks)
+        if key.rate == TIGHT:
+            step = max(1, self._step_ns.get(key.label, _TIGHT_NS))
+            steps = max(steps, min(_TIGHT_STEPS, -(-_TIGHT_NS // step)))
+            warmup = max(_WARMUP, min(_TIGHT_WARMUP, _WARMUP_NS // step))
+            return LoopSpec(period_ns=0, deadline_ns=0, steps=steps, warmup_max=warmup)
+        period = period_ns(key.rate)
         return LoopSpec(
             period_ns=period,
             deadline_ns=period,
             steps=steps,
-            warmup_max=_WARMUP if not period else max(20, min(_WARMUP, _WARMUP_NS // period)),
-            keep_warm=loop_part(keep_warm),
+            warmup_max=max(20, min(_WARMUP, _WARMUP_NS // period)),
+            keep_warm=loop_part(key.keep_warm),
         )
 
     def run(self, first_order: int = 0) -> None:
@@ -189,7 +199,7 @@ class PolicyBench:
             found.status = REFUSED if worker.refusal.exit_code == _USAGE else INVALID
             return
         watch = DeviceWatch(self._meter, self._meter_reason)
-        loop = self._loop(key.rate, key.keep_warm)
+        loop = self._loop(key)
         try:
             run = worker.run(loop, self._conditions(key, loop, order), watch.look)
         except RobotPerfError as error:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from robot_perf.analyze.bench.figures import point_of, with_penalty
 from robot_perf.measure.watch.watch_device import DeviceUse
 from robot_perf.run.bench_report import INVALID, OK, REFUSED, TIGHT, Block, Point, Row
@@ -150,6 +152,12 @@ def first_calls(run: Run) -> tuple[int, ...]:
     warm = run.warmup
     done = warm["end_ns"] > 0
     return tuple(int(v) for v in (warm["end_ns"] - warm["start_ns"])[done][:3])
+
+
+def middle_execution(run: Run) -> int:
+    """Median execution of the measured steps, ns; 0 without any."""
+    steps = run.measured
+    return int(np.median(steps["end_ns"] - steps["start_ns"])) if len(steps["step"]) else 0
 
 
 def _whole(value: Any) -> int | None:
