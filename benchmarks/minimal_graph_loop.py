@@ -1,6 +1,6 @@
 """robot-perf's step beside a hand-written minimal loop of the same graph, in one process, in interleaved blocks.
 
-    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt] [--policy mlp] [--rates tight,200,50] [--blocks 6] [--steps 300]
+    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt|onnxruntime] [--policy mlp] [--rates tight,200,50] [--blocks 6] [--steps 300]
                                             [-o FILE.json]
 
 `minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with the copies in it (every
@@ -8,6 +8,7 @@ output comes to the host, as in the product), a wait for the stream; two clock r
 step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
 is ABBA; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop. `minimal again` is
 the minimal loop made a second time: how far two equal loops lie apart in one process is how well the ratio can be known.
+For onnxruntime, which has no graph then, `minimal` is the loop of its documentation: I/O binding, arrays of the host, the runtime copies.
 """
 
 from __future__ import annotations
@@ -150,6 +151,33 @@ def minimal_tensorrt(spec, observations, plan: bytes) -> tuple[Step, Around]:
     return step, nullcontext
 
 
+def minimal_onnxruntime(spec, observations, providers=("CUDAExecutionProvider",)) -> tuple[Step, Around]:
+    """A session of the same model with its default options, inputs and outputs bound on the host."""
+    import onnxruntime as ort
+
+    from robot_perf.backends.shared.onnx_session import source_of
+
+    if spec.state:
+        raise SystemExit("--backend onnxruntime takes policies without state here")
+    session = ort.InferenceSession(source_of(spec), providers=list(providers))
+    binding = session.io_binding()
+    for output in spec.outputs:
+        binding.bind_output(output.name, "cpu")
+    run, fed, action = session.run_with_iobinding, spec.inputs[0].name, spec.action
+    now, at = time.monotonic_ns, observations.reader()
+
+    def step(k: int) -> int:
+        observation = at(k)[0]
+        start = now()
+        binding.bind_cpu_input(fed, observation)
+        run(binding)
+        answer = binding.copy_outputs_to_cpu()[action]
+        _ = answer[0, 0]
+        return now() - start
+
+    return step, nullcontext
+
+
 def product(spec, runner, observations, rows: int) -> tuple[Step, Around]:
     """The product's step, recorder and truth checks included, as its loop calls it."""
     path = Path("/dev/shm") / f"minimal-{time.monotonic_ns()}.map"
@@ -199,7 +227,7 @@ def engine_plan(spec, facts) -> bytes:
 def main() -> None:
     """Measures and prints; exits 1 when robot-perf needs more than 1.05 times the minimal loop at any rate."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=("cuda_graph", "tensorrt"), default="cuda_graph")
+    parser.add_argument("--backend", choices=("cuda_graph", "tensorrt", "onnxruntime"), default="cuda_graph")
     parser.add_argument("--policy", default="mlp")
     parser.add_argument("--rates", default="tight,200,50")
     parser.add_argument(
@@ -211,7 +239,9 @@ def main() -> None:
     spec = policies.describe(arguments.policy)
     runner = backends.load(arguments.backend, spec, {"device": "cuda:0"})
     observations = open_observations(runner.spec)
-    if arguments.backend == "cuda_graph":
+    if arguments.backend == "onnxruntime":
+        minimal, again = (minimal_onnxruntime(runner.spec, observations) for _ in range(2))
+    elif arguments.backend == "cuda_graph":
         minimal, again = (minimal_torch(runner.spec, observations) for _ in range(2))
     else:
         plan = engine_plan(spec, runner.facts())
