@@ -5,6 +5,7 @@ None of these numbers is evidence of why something is slow (docs/utilisation.md)
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -149,10 +150,10 @@ class Gpm:
         found: dict[str, Any] = {"gpm_ns": now - self._old_ns}
         for i, field in enumerate(GPM):
             metric = query.metrics[i]
-            if metric.nvmlReturn == 0 and metric.value == metric.value:  # NaN where the time between was too short
-                found[field] = float(metric.value)
-            elif metric.nvmlReturn != 0:
+            if metric.nvmlReturn != 0:
                 reasons[field] = f"GPM counters: NVML error {int(metric.nvmlReturn)}"
+            elif math.isfinite(metric.value):  # NaN or infinite where the time between was too short
+                found[field] = float(metric.value)
         self._old, self._new, self._old_ns = self._new, self._old, now
         return found
 

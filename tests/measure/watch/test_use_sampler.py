@@ -90,6 +90,7 @@ class FakeNvml:
             metric.value = float(metric.metricId)
         query.metrics[list(GPM).index("tensor_activity_pct")].nvmlReturn = 3
         query.metrics[list(GPM).index("fp32_activity_pct")].value = float("nan")
+        query.metrics[list(GPM).index("fp16_activity_pct")].value = float("inf")
 
 
 def test_a_sample_holds_every_number_and_what_asking_cost():
@@ -103,6 +104,7 @@ def test_a_sample_holds_every_number_and_what_asking_cost():
     assert "NVML error 3" in use.reasons["tensor_activity_pct"]
     assert "tensor_activity_pct" not in sample
     assert "fp32_activity_pct" not in sample  # NaN: the time between the looks was too short
+    assert "fp16_activity_pct" not in sample  # and something had run in no time
     assert use.sample()["driver_samples"] == []  # nothing newer: no sample is counted twice
     use.close()
 
