@@ -8,7 +8,7 @@ output comes to the host, as in the product), a wait for the stream; two clock r
 step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
 is ABBA; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop. `minimal again` is
 the minimal loop made a second time: how far two equal loops lie apart in one process is how well the ratio can be known.
-For onnxruntime, which has no graph then, `minimal` is the loop of its documentation: I/O binding, arrays of the host, the runtime copies.
+For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Which candidates of `rmsnorm_tune.py --between` spill in the dtypes and widths that it does not time: Triton 3.6, no GPU.
 
-    python benchmarks/rmsnorm_spills.py TUNE.json > SPILLS.json       then: rmsnorm_table.py … --spills SPILLS.json
+    python benchmarks/rmsnorm_spills.py TUNE.json [--margin 1.08] > SPILLS.json       then: rmsnorm_table.py … --spills SPILLS.json
 
 The tuner sees what spills with BF16 x and weight at the width of an entry. The entry also serves a BF16 x with an FP32 weight, an
 FP32 x of half as many elements, and narrower rows, which need masks; up to 32768 elements no entry may spill. Written: [[kernel, warps, block, rows, ctas, registers], width, {case: stack bytes}].

@@ -22,7 +22,7 @@ import math
 from collections import defaultdict
 from pathlib import Path
 
-from robot_perf.kernels.rmsnorm_config import LARGE, MORE, PASS, DeviceFacts
+from robot_perf.kernels.rmsnorm_config import KEEP, LARGE, MORE, PASS, DeviceFacts
 from robot_perf.kernels.rmsnorm_config import regime as config_regime
 
 MANY = LARGE - 1
@@ -75,6 +75,9 @@ def gather(
                     "us" not in entry
                     or launch["pdl"] != 1
                     or not named(launch)
+                    or (
+                        not large and launch["kernel"] != "loop" and launch["policy"] in (KEEP, PASS)
+                    )  # the last column's
                     or (large and not large_form(launch))
                     or (point["d"] <= 32768 and (entry["spills"] or (key, point["d"]) in spilling))
                 ):
@@ -112,6 +115,14 @@ def choose(points: list[dict[Structure, dict[bool, float]]]) -> tuple[Structure,
     return best
 
 
+def beside(cells: dict, d: int, column: int) -> list:
+    """The points of the column that a column without its own repeats. Exits where there is none."""
+    found = cells[d, BESIDE[column]] if column in BESIDE else None
+    if not found:
+        raise SystemExit(f"the reports have no point for column {column} at {d} elements")
+    return found
+
+
 def spills_of(path: Path | None) -> set[tuple]:
     """(structure, width) of what the report says to spill."""
     found = set()
@@ -141,7 +152,7 @@ def module(tunes: list[Path], trials: list[Path], spilling: set[tuple], sm: int,
             cells[d, LARGE].append(times)
     lines = [HEADER]
     for d in sorted({d for d, column in cells if column != LARGE}):
-        chosen = [choose(cells[d, column] or cells[d, BESIDE[column]]) for column in range(LARGE)]
+        chosen = [choose(cells[d, column] or beside(cells, d, column)) for column in range(LARGE)]
         structures = [c[0] for c in chosen]
         structures.append(choose(cells[d, LARGE])[0] if cells[d, LARGE] else structures[MANY])
         means = " ".join(f"{c[1]:.2f}" for c in chosen)
@@ -175,7 +186,7 @@ HEADER = '''"""Launches measured on an H200 (sm_90, 132 SM, L2 60 MiB), BF16. Wr
 (d up to, (few, at most one row per two SMs, one per SM, four per SM, more, many rows, x larger than the L2)); a cell is (kernel,
 rows or blocks per row, warps) and for the loop kernel its chunk and register cap. Behind each line: the µs of all but the last over
 the best structure measured there, both ops. The last is chosen from trials, with the cache hints and the exchange of rmsnorm_config;
-where none was made it repeats the one before.
+where none was made it repeats the one before, as the third and the fifth repeat the second and the fourth where nothing was timed.
 """
 # fmt: off
 

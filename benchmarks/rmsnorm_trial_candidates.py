@@ -96,7 +96,7 @@ def _guard(d: int) -> list[Launch]:
 
 
 def wide(d: int) -> list[Launch]:
-    """`--wide`: launches in the form that the table gives out above 16384 elements, by how many blocks of them fit an SM."""
+    """`--wide`: launches above 16384 elements that differ in how many blocks fit an SM, with the hints and the exchange of the table."""
     if d > 32768:
         splits = [_split(8, 8), _split(8, 16), _split(4, 16)]
         loops = [

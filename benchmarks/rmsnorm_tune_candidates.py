@@ -86,14 +86,19 @@ def refined(report: Path, m: int, d: int, margin: float) -> list[Launch]:
 
 
 def at_this_width(report: Path, m: int, d: int, margin: float) -> list[Launch]:
-    """The structures for m rows within `margin` of the best at the same width and up to 8 times as many or as few, in either op."""
+    """The structures for m rows within `margin` of the best at the same width and up to 8 times as many or as few, in either op.
+
+    Exits where the report has no such point.
+    """
     keep = set()
     for point in json.loads(report.read_text())["points"]:
         if point["d"] == d and m <= 8 * point["m"] <= 64 * m:
             timed = [e for e in point["found"] if "us" in e]
-            best = min(e["us"] for e in timed)
+            best = min((e["us"] for e in timed), default=0.0)
             keep |= {shape_of(Launch(**e["launch"])) for e in timed if e["us"] <= margin * best}
     found = [x for x in structures(m, d) if shape_of(x) in keep]
+    if not found:
+        raise SystemExit(f"{report} timed nothing at {d} elements and about {m} rows: nothing says what to try there")
     return [replace(x, policy=p) for x in found for p in (0, 4, 6)] if (m, d) in NARROW else found
 
 

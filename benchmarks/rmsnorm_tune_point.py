@@ -15,7 +15,7 @@ from rmsnorm_tune_candidates import variant_of
 from robot_perf.kernels.rmsnorm_config import Launch
 from robot_perf.kernels.rmsnorm_launch import Variant, float_bits, load
 from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
-from robot_perf.measure.kernel_bench.timing import LEAD_CYCLES
+from robot_perf.measure.kernel_bench.timing import LEAD_CYCLES, LED
 
 
 class Point:
@@ -85,9 +85,9 @@ def graph_of(run: Callable[[int], None], calls: int, sets: int) -> torch.cuda.CU
 
 
 def replay_us(graph: torch.cuda.CUDAGraph, calls: int, times: int) -> list[float]:
-    """µs per call of each replay; the GPU spins until all of them are queued."""
+    """µs per call of each replay, queued while the GPU spins."""
     events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
-    torch.cuda._sleep(LEAD_CYCLES)
+    torch.cuda._sleep(LEAD_CYCLES * -(-times // LED))
     graph.replay()
     for start, end in events:
         start.record()

@@ -121,10 +121,11 @@ _ESTIMATE: tuple[tuple[int, tuple[tuple[int, int], ...]], ...] = (
 
 
 def regime(m: int | None, row_bytes: int, facts: DeviceFacts) -> int:
-    """0 few rows, 1 at most one per two SMs, 2 one per SM, 3 four per SM, 4 more, 5 so many that the memory is the bound, 6 see below.
+    """0 at most FEW rows, 1 at most one per two SMs, 2 at most one per SM, 3 fewer than four per SM, 4 to 6 more.
 
-    None (not to matter) is 3. The memory is the bound from a sixteenth of the L2 on (on the H200 about 4 MB: below, a launch is
-    timed). 6 is x as large as the L2, on sm_90, with rows of 2000 bytes and more: nothing narrower was tried with its cache hints.
+    4 where x is less than a sixteenth of the L2 (on the H200 about 4 MB: there a launch is timed), 5 where it is more and the memory
+    is the bound, 6 where it is as large as the L2, on sm_90, with rows of 2000 bytes and more: nothing narrower was tried with its
+    cache hints; 6 comes before 3. None (not to matter) is 3.
     """
     if m is None:
         return MORE

@@ -28,7 +28,7 @@ def command(
     policy: Annotated[list[str] | None, typer.Argument(help="One or more policies: built-ins, files, module:callable, names in configs/policies.", show_default=False)] = None,
     backends: Annotated[str | None, typer.Option(help="Backends with commas, options in brackets: eager,onnxruntime[threads=2].", rich_help_panel=BENCH, show_default="every backend")] = None,
     rates: Annotated[str, typer.Option(help="Control rates in Hz, and tight for back to back.", rich_help_panel=BENCH)] = "50,200,tight",
-    steps: Annotated[int, typer.Option(help="Steps of each point, over all its blocks; back to back at least 0.25 s a block.", rich_help_panel=BENCH)] = 500,
+    steps: Annotated[int, typer.Option(help="Steps of each point, over all its blocks; back to back as many as fill 0.25 s a block, if more.", rich_help_panel=BENCH)] = 500,
     blocks: Annotated[int, typer.Option(help="Interleaved blocks of each point; with one there is no A/A noise floor.", rich_help_panel=BENCH)] = 2,
     longest: Annotated[str | None, typer.Option(help="Longest a point may take, such as 5s: fewer steps at low rates, said so.", rich_help_panel=BENCH, show_default=False)] = None,
     keep_warm: Annotated[str | None, typer.Option(help="all, or cures with commas: spin:US, tiny-kernel:US, touch:US, rehearse:US, rehearse-loop:US, spin-sync, +spin.", rich_help_panel=BENCH, show_default="none")] = None,

@@ -61,6 +61,18 @@ def aborts_as_it_closes():
     return Aborting("fine")
 
 
+class SlowAtFirst(Policy):
+    """Its first thirty calls after a reset take 20 ms each, the others 0.2."""
+
+    def step(self, inputs):
+        time.sleep(0.02 if self.calls < 30 else 0.0002)
+        return super().step(inputs)
+
+
+def slow_at_first():
+    return SlowAtFirst("fine")
+
+
 class Counted(Policy):
     """Notes the threads in which they were made and closed; `fault` is what goes wrong."""
 

@@ -48,6 +48,11 @@ def test_a_width_without_a_point_of_its_own_repeats_the_column_beside(generator)
         assert column[2] == column[1]  # the first tuning has no point between a row per two SMs and a row per SM
 
 
+def test_a_width_that_nothing_was_timed_at_is_said(generator):
+    with pytest.raises(SystemExit, match="no point for column 0 at 64 elements"):
+        generator.module([BETWEEN], [], set(), SM, L2)
+
+
 def test_without_a_trial_the_last_column_repeats_the_one_before(generator):
     cells = {}
     exec(generator.module(TUNES, [], set(), SM, L2), cells)

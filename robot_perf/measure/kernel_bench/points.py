@@ -78,7 +78,7 @@ WIDE: tuple[Point, ...] = _wide()
 MIXED: tuple[Point, ...] = tuple(Point(PLAIN, m, 4096, weight="float32") for m in (1, 4096))
 
 # Who is not run at which points of the wide sweep. Fixed before any of it was measured; the report says so.
-COMPILES = "compiles for each shape anew, 1 to 3 s; led at {} of the 30 headline points of the report before"
+COMPILES = "compiles for each shape anew, for seconds; led at {} of the 30 headline points of the report before"
 WIDE_LEFT_OUT = {
     "eager": "nine kernels, ten times our time at the headline points, fastest at none",
     "robot-perf, no dependent launch": "a switch of ours, not a peer",

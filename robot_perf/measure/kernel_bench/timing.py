@@ -2,7 +2,7 @@
 
 Times are µs per call: a graph of many calls is replayed between two events and divided. A graph leaves the host out; the gap to
 the first kernel is spread over the calls. Nothing synchronises between the start event and the work, and the GPU begins when the
-host has queued everything (an idle GPU would let host time in).
+host is done with queueing (an idle GPU would let host time in).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["Flush", "capture", "graph_nodes", "host_us", "idle_gaps", "kernels_o
 Graph = Any
 DEVICE = "cuda"
 FLUSH_L2 = 3  # a flush reads this many times the L2
-LEAD_CYCLES = 1_000_000  # half a millisecond on an H200: a dozen calls of the driver take less, on a busy host too
+LEAD_CYCLES = 1_000_000  # half a millisecond on an H200, for every LED replays: a busy host takes less to queue them
+LED = 4
 
 
 def capture(calls: Sequence[Callable[[], Any]], keep: int) -> Graph:
@@ -39,12 +40,13 @@ def capture(calls: Sequence[Callable[[], Any]], keep: int) -> Graph:
 def replay_us(graph: Graph, calls: int, times: int) -> list[float]:
     """µs per call of `times` replays, one unmeasured replay first.
 
-    The GPU spins until all of them are queued: it would catch up with the host at a graph of 50 µs, and the host's time be measured.
+    The GPU spins first, for longer than the host takes to queue them: at a graph of 50 µs it would catch up, and the host's time be
+    measured.
     """
     import torch
 
     marks = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)) for _ in range(times)]
-    torch.cuda._sleep(LEAD_CYCLES)
+    torch.cuda._sleep(LEAD_CYCLES * -(-times // LED))
     graph.replay()
     for start, end in marks:
         start.record()

@@ -26,7 +26,7 @@ from robot_perf.run.model import Run
 from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, from_json, to_json
 from robot_perf.tasks.bench.request import BenchRequest, Target
-from robot_perf.tasks.bench.rows import Measured, PointKey, first_calls, middle_execution, row_of, with_device
+from robot_perf.tasks.bench.rows import Measured, PointKey, first_calls, quick_execution, row_of, with_device
 from robot_perf.tasks.reference import make_reference, needs_reference
 from robot_perf.units import period_ns
 
@@ -35,9 +35,9 @@ _SEVERAL = 2
 # A block's warm-up at most, in calls and in time: its worker is loaded and has run before.
 _WARMUP, _WARMUP_NS = 60, 500_000_000
 _PRIMED = 10
-# Back to back a block lasts this long at least, and its warm-up may take more calls: 250 steps of 30 µs are over before a processor
-# that has just slept is at its speed.
-_TIGHT_NS, _TIGHT_STEPS, _TIGHT_WARMUP = 250_000_000, 20_000, 2_000
+# Back to back a block has as many steps as fill this time, and its warm-up may take more calls: 250 steps of 30 µs are over before
+# a processor that has just slept is at its speed. How long a step takes, a first, short block says, which is part of no point.
+_TIGHT_NS, _TIGHT_STEPS, _TIGHT_WARMUP, _GAUGE = 250_000_000, 20_000, 2_000, 100
 
 
 class PolicyBench:
@@ -61,7 +61,7 @@ class PolicyBench:
         self._measured: dict[PointKey, Measured] = defaultdict(Measured)
         self._refused: dict[str, tuple[str, str]] = {}  # label -> status and reason
         self._first_calls: dict[str, tuple[int, ...]] = {}
-        self._step_ns: dict[str, int] = {}  # roughly, back to back
+        self._step_ns: dict[str, int] = {}  # of a quick step back to back
         self._scratch: Scratch | None = None
         self._reference: str | None = None
         self._truth: dict[str, Any] = {"compared": False, "reason": "one backend on the CPU: it is its own reference"}
@@ -138,7 +138,6 @@ class PolicyBench:
         else:
             if not spin_sync:
                 self._first_calls[label] = first_calls(run)
-                self._step_ns[label] = middle_execution(run)
         if worker.refusal is not None and not spin_sync:
             self._refuse(label, worker.refusal)
 
@@ -165,7 +164,9 @@ class PolicyBench:
     def _loop(self, key: PointKey) -> LoopSpec:
         steps = -(-self.request.steps_at(key.rate) // self.request.blocks)
         if key.rate == TIGHT:
-            step = max(1, self._step_ns.get(key.label, _TIGHT_NS))
+            step = self._step_ns.get(key.label)
+            if step is None:  # not known yet, or no step could be timed
+                return LoopSpec(period_ns=0, deadline_ns=0, steps=steps, warmup_max=_WARMUP)
             steps = max(steps, min(_TIGHT_STEPS, -(-_TIGHT_NS // step)))
             warmup = max(_WARMUP, min(_TIGHT_WARMUP, _WARMUP_NS // step))
             return LoopSpec(period_ns=0, deadline_ns=0, steps=steps, warmup_max=warmup)
@@ -199,8 +200,10 @@ class PolicyBench:
             found.status = REFUSED if worker.refusal.exit_code == _USAGE else INVALID
             return
         watch = DeviceWatch(self._meter, self._meter_reason)
-        loop = self._loop(key)
         try:
+            if key.rate == TIGHT and key.label not in self._step_ns:
+                self._gauge(worker, key)
+            loop = self._loop(key)
             run = worker.run(loop, self._conditions(key, loop, order), watch.look)
         except RobotPerfError as error:
             found.refused = error.one_line
@@ -208,6 +211,13 @@ class PolicyBench:
         use = watch.use()
         file = self._save(run, key, order)
         found.add(run, use, with_device(block_figures(run, order, file), use))
+
+    def _gauge(self, worker: BlockWorker, key: PointKey) -> None:
+        """How long a quick step takes back to back, once the first cold ones are over."""
+        loop = LoopSpec(period_ns=0, deadline_ns=0, steps=_GAUGE, warmup_max=_WARMUP)
+        step = quick_execution(worker.run(loop, self._conditions(key, loop, -1)))
+        if step is not None:
+            self._step_ns[key.label] = step
 
     def _conditions(self, key: PointKey, loop: LoopSpec, order: int) -> dict[str, Any]:
         target = next(t for t in self.targets if t.label == key.label)

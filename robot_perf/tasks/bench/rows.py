@@ -154,10 +154,11 @@ def first_calls(run: Run) -> tuple[int, ...]:
     return tuple(int(v) for v in (warm["end_ns"] - warm["start_ns"])[done][:3])
 
 
-def middle_execution(run: Run) -> int:
-    """Median execution of the measured steps, ns; 0 without any."""
+def quick_execution(run: Run) -> int | None:
+    """The execution that one step in ten stays below, ns; None where no step was executed."""
     steps = run.measured
-    return int(np.median(steps["end_ns"] - steps["start_ns"])) if len(steps["step"]) else 0
+    took = (steps["end_ns"] - steps["start_ns"])[steps["end_ns"] > 0]
+    return max(1, int(np.percentile(took, 10))) if len(took) else None
 
 
 def _whole(value: Any) -> int | None:

@@ -166,7 +166,9 @@ def _notes(request: BenchRequest) -> tuple[str, ...]:
         notes.append("all workers loaded at the same time: their cold starts and builds disturbed one another")
     for rate in request.rates:
         if rate == TIGHT:
-            notes.append("back to back a block has as many steps as fill a quarter of a second, where those are more")
+            notes.append(
+                "back to back a block has as many steps as fill a quarter of a second, where those are more; at most 20,000"
+            )
         if (steps := request.steps_at(rate)) < request.steps:
             notes.append(f"at {rate} Hz {steps} steps a point were run instead of {request.steps}, to keep it short")
     return tuple(notes)
