@@ -346,7 +346,10 @@ def test_a_workers_point(on_cpu, name, op):
         assert worker.time("warm", 3)["us"] == [2.0, 2.1, 2.2]
         # the middle of the flush's own samples is taken off
         assert worker.time("cold", 2)["us"] == pytest.approx([2.0, 2.1] if by == "rotation" else [-0.05, 0.05])
-        assert all(v > 0 for v in worker.time("host", 2)["us"])
+        host = worker.time("host", 2)
+        assert all(v > 0 for v in host["us"])
+        assert ("beside_us" in host) == (name == OURS)  # F.rms_norm's in the same process
+        assert all(v > 0 for v in host.get("beside_us", ()))
     assert worker.drop() == {}
 
 

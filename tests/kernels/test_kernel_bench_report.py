@@ -161,6 +161,30 @@ def test_a_target_is_met_by_all_points_alone(stand_in):
     assert "| yes |" not in page
 
 
+def test_host_cost_is_judged_by_op_and_by_what_ran_in_our_process(stand_in):
+    report, _ = measure(points=HEADLINE)
+    few = [p for p in report["points"] if p["m"] <= 16]
+
+    def judged(plain, fused):
+        for point in few:
+            samples = point["providers"][OURS]["samples_us"]
+            samples["host"], samples["host beside"] = [10.0] * 3, [plain if point["op"] == "rms_norm" else fused] * 3
+        return verdict(task.document(report, spec_gb_s=4800.0)["summary"], "host cost")
+
+    good = judged(10.0, 30.0)
+    assert good["met"] is True
+    assert "rms_norm 10.0 µs against 10.0; add_rms_norm 10.0 µs against 30.0" in good["measured"]
+    assert "10 of 10 points, in one process; at most 1.00 times" in good["measured"]
+    assert judged(8.0, 30.0)["met"] is False  # the fused add doesn't make up for it
+    for point in few:
+        del point["providers"][OURS]["samples_us"]["host beside"]
+        point["providers"]["F.rms_norm"]["samples_us"]["host"] = [20.0] * 3
+    assert (
+        "in processes of their own"
+        in verdict(task.document(report, spec_gb_s=4800.0)["summary"], "host cost")["measured"]
+    )
+
+
 def test_a_point_at_which_ours_fails_is_not_left_out_of_the_count(stand_in):
     report, _ = measure(points=HEADLINE)
     report["points"][3]["providers"][OURS] = {"error": "RuntimeError: it broke", "samples_us": {}}

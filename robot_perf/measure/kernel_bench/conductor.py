@@ -266,6 +266,8 @@ def _sample(
                 reply = workers[name].answer()
                 if "us" in reply:
                     samples[name].setdefault(what, []).extend(reply["us"])
+                    if "beside_us" in reply:
+                        samples[name].setdefault(f"{what} beside", []).extend(reply["beside_us"])
                 else:
                     found[name] = reply
                     break

@@ -68,18 +68,22 @@ def warm_up(seconds: float) -> None:
         torch.cuda.synchronize()
 
 
-def host_us(call: Callable[[], Any], calls: int, times: int) -> list[float]:
-    """µs of host time to queue one call, output allocation included, the GPU idle at the start of every sample."""
+def host_us(many: Sequence[Callable[[], Any]], calls: int, times: int) -> list[list[float]]:
+    """µs of host time to queue one call of each of `many`, output allocation included, the GPU idle at the start of every sample.
+
+    They take turns: a processor that is slow for a while is slow for all of them.
+    """
     import torch
 
-    samples = []
+    samples: list[list[float]] = [[] for _ in many]
     for _ in range(times):
-        call()
-        torch.cuda.synchronize()
-        start = time.perf_counter_ns()
-        for _ in range(calls):
+        for call, mine in zip(many, samples, strict=True):
             call()
-        samples.append((time.perf_counter_ns() - start) / calls / 1000)
+            torch.cuda.synchronize()
+            start = time.perf_counter_ns()
+            for _ in range(calls):
+                call()
+            mine.append((time.perf_counter_ns() - start) / calls / 1000)
     torch.cuda.synchronize()
     return samples
 
