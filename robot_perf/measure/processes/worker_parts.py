@@ -99,11 +99,12 @@ def error_report(error: RobotPerfError) -> dict[str, Any]:
 
 def failure_report(stepmap: StepMap, error: BaseException) -> dict[str, Any]:
     """What a policy raised, in which phase, and its own frames."""
-    return {
-        "phase": Phase(stepmap[Word.PHASE]).name,
-        "error": " ".join(f"{type(error).__name__}: {error}".split())[:2000],
-        "frames": _user_frames(error),
-    }
+    return {"phase": Phase(stepmap[Word.PHASE]).name, **what_was_raised(error)}
+
+
+def what_was_raised(error: BaseException) -> dict[str, Any]:
+    """`error` in one line, and the policy's own frames."""
+    return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:2000], "frames": _user_frames(error)}
 
 
 def _user_frames(error: BaseException) -> list[str]:

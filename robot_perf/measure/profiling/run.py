@@ -17,9 +17,11 @@ from typing import Any, cast
 
 from robot_perf import backends
 from robot_perf.backends.protocol import Runner
-from robot_perf.errors import BackendUnavailableError, UsageError, install_line
+from robot_perf.errors import BackendUnavailableError, PolicyError, RobotPerfError, UsageError, install_line
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.loop import run_window
+from robot_perf.measure.processes.process import raised
+from robot_perf.measure.processes.worker_parts import what_was_raised
 from robot_perf.measure.profiling.marks import Mark, marked, nvtx_mark, profiler_control
 from robot_perf.measure.recorder import Recorder
 from robot_perf.measure.step import OutputWatch, make_step
@@ -73,7 +75,16 @@ def _paced(order: ProfileOrder, runner: Runner, observations: Observations, mark
     watch = OutputWatch(runner.spec.action, runner.spec.outputs[runner.spec.action])
     step = make_step(target, observations, cast(Recorder, sink), clock, watch)
     origin = clock.now() + max(order.loop.period_ns, 1_000_000)
-    run_window(replace(order.loop, steps=steps), origin, step, sink, clock, stop)
+    try:
+        run_window(replace(order.loop, steps=steps), origin, step, sink, clock, stop)
+    except RobotPerfError:
+        raise
+    except Exception as error:
+        raise PolicyError(
+            f"{order.policy.name}: the policy raised {raised(what_was_raised(error))}",
+            why=f"In step {sink.steps} of {steps} {'before' if mark is None else 'under'} the profiler; there is no profile.",
+            do="robot-perf deadline measures it up to there and says the same.",
+        ) from error
     return sink.steps
 
 

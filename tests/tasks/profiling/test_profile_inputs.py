@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from robot_perf.errors import BackendUnavailableError
+from robot_perf.errors import BackendUnavailableError, PolicyError
 from robot_perf.measure.profiling.run import WARMUP_STEPS, profile_with_torch, run_marked
 from robot_perf.tasks.deadline import DeadlineRequest
 from robot_perf.tasks.profiling.profile import order_of
@@ -117,3 +117,20 @@ def test_under_a_profiler_the_note_leaves_stdout_alone(
     monkeypatch.setattr("robot_perf.tasks.profiling.profile.run_under_profiler", lambda _: marked(fed()))
     out, err = said(capsys, "--under-profiler")
     assert out == "" and NOTE in err
+
+
+@pytest.mark.parametrize(("at", "where"), [(WARMUP_STEPS // 2, "before"), (WARMUP_STEPS + 6, "under")])
+def test_what_the_policy_raises_is_its_own_fault_and_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int, where: str
+) -> None:
+    (tmp_path / "raising.py").write_text(WRITER.replace("inputs['obs'] *= 0.25", "raise ValueError('no joint 3')"))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "raising", raising=False)
+    request = DeadlineRequest(
+        policy="raising:Policy", rate_hz="500", steps=12, backend="python", policy_options={"after": at}
+    )
+    with pytest.raises(PolicyError) as told:
+        run_marked(order_of(request), control=lambda _: None, mark=lambda _: nullcontext())
+    assert "the policy raised ValueError: no joint 3 (raising.py:" in told.value.what
+    assert f"{where} the profiler" in told.value.why
