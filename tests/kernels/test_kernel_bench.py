@@ -45,7 +45,10 @@ def test_the_conductor_interleaves_and_keeps_a_row_for_everyone(stand_in):
     assert by_shape["rms_norm", 1, 65536]["fla"]["error"] == "RuntimeError: rows above 64 KB"
     assert by_shape["rms_norm", 1, 1024]["liger"]["samples_us"] == {}  # wrong results get no time
     assert "code 3" in by_shape["rms_norm", 8192, 5120]["torch.compile"]["error"]  # its process died
-    assert "code 3" in by_shape["rms_norm", 16384, 8192]["torch.compile"]["error"]
+    assert by_shape["rms_norm", 16384, 8192]["torch.compile"]["samples_us"]["cold"]  # and has a successor
+    assert "code 3" in by_shape["add_rms_norm", 8192, 5120]["torch.compile"]["error"]
+    assert report["providers"]["torch.compile"]["restarts"] == 2
+    assert "restarts" not in report["providers"][OURS]
     assert by_shape["rms_norm", 16384, 8192][OURS]["samples_us"]["cold"]
 
 
@@ -73,16 +76,19 @@ def test_a_provider_that_dies_while_it_is_timed_is_a_row_with_its_last_words(sta
     why = "its process ended with code 7: Segmentation fault in the peer's runtime"
     assert [p["providers"]["liger"]["error"] for p in report["points"]] == [why, why]
     turns = [line for line in stand_in.read_text().splitlines() if line.startswith("liger ")]
-    assert turns == [
-        'liger tune [["rms_norm", 1, 4096]]',
-        "liger setup",
-        "liger host",
-        "liger warm",
-        "liger cold",
-    ]  # no further turn
+    steps = ["setup", "host", "warm", "cold"]  # no further turn; then a successor
+    assert turns == [f"liger {step}" for d in (4096, 16384) for step in (f'tune [["rms_norm", 1, {d}]]', *steps)]
     found = task.document(report, spec_gb_s=4800.0)
     assert found["summary"]["rows"][0]["providers"]["liger"] == {"absent": why}
     assert why in task.markdown(found, "x")
+
+
+def test_a_provider_that_always_dies_is_given_up(stand_in, monkeypatch):
+    monkeypatch.setenv("STAND_IN_DIES", "liger@warm")
+    report, _ = measure(points=HEADLINE[1:7])
+    assert report["providers"]["liger"]["restarts"] == kernel_bench_process.RESTARTS
+    assert stand_in.read_text().splitlines().count("liger warm") == 1 + kernel_bench_process.RESTARTS
+    assert all("code 7" in p["providers"]["liger"]["error"] for p in report["points"])
 
 
 def test_a_provider_that_fails_while_it_is_timed_keeps_its_first_reason(stand_in, monkeypatch):

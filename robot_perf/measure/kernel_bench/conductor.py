@@ -109,6 +109,9 @@ def _batches(
                 break
             before = _clocks(meter)
             present = {name: team.of(point) for name, team in teams.items() if request.wanted(name, [point])}
+            for name, team in teams.items():
+                if team.restarts and name in report["providers"]:
+                    report["providers"][name]["restarts"] = team.restarts
             entry = _measure(present, point, request, report["compile_s"])
             report["points"].append({**entry, "clocks": [before, _clocks(meter)]})
             report["not_reached"].remove(point.name)

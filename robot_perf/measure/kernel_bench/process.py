@@ -21,6 +21,7 @@ __all__ = ["Team", "WorkerProcess", "one_line", "prepare", "tune"]
 
 WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench.worker")
 PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
+RESTARTS = 3  # of a provider's processes, all of them together
 
 
 def one_line(text: str) -> str:
@@ -101,22 +102,33 @@ class WorkerProcess:
 class Team:
     """A provider's processes: one, or several that compiled a share of the points ahead.
 
-    A process has all points of a width and op: what a provider compiles for a width serves every number of rows.
+    A process has all points of a width and op: what a provider compiles for a width serves every number of rows. One that died gets
+    a successor at its next point, RESTARTS times: a peer that is absent from the rest of the points can't be the fastest there.
     """
 
     def __init__(self, name: str, size: int, points: Sequence[Point], environment: dict[str, str]) -> None:
         groups = {key: i for i, key in enumerate(dict.fromkeys((p.op, p.d) for p in points))}
         size = max(1, min(size, len(groups)))
         self._member = {key: i % size for key, i in groups.items()}
+        self._name, self._environment = name, environment
         self.members = [WorkerProcess(name, environment) for _ in range(size)]
+        self.restarts = 0
 
     def of(self, point: Point) -> WorkerProcess:
-        """The process that has the point."""
-        return self.members[self._member[point.op, point.d]]
+        """The process that has the point; a new one where it has died."""
+        i = self._member[point.op, point.d]
+        if self.members[i].reason is not None and self.restarts < RESTARTS:
+            self.restarts += 1
+            self.members[i].close()
+            fresh = self.members[i] = WorkerProcess(self._name, self._environment)
+            fresh.send(command="hello")
+            reply = fresh.answer()
+            fresh.reason = reply.get("unavailable") or reply.get("error")
+        return self.members[i]
 
     def share(self, member: WorkerProcess, points: Sequence[Point]) -> list[Point]:
         """The points of one process."""
-        return [p for p in points if self.of(p) is member]
+        return [p for p in points if self.members[self._member[p.op, p.d]] is member]
 
     def hang_up(self) -> None:
         """Lets all of them end at the same time."""
