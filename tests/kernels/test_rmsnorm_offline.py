@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 pytest.importorskip("triton", reason="triton is not installed")
 
 PROGRAM = """
-import json, re, subprocess, sys, tempfile, itertools
+import json, multiprocessing, os, re, subprocess, sys, tempfile, itertools
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
@@ -40,16 +41,20 @@ for m, d, size, launch in config.table_entries(facts):
             cases[Variant(launch, d, dtype, weight, True, fused)] = None
 if mode.isdecimal():
     cases = dict(list(cases.items())[:: max(1, len(cases) // int(mode))])
-out = []
-for v in cases:
+
+
+def compiled(v):
     c = compile_variant(v, GPUTarget("cuda", chip, 32))
     ptx = c.asm["ptx"]
     loads = re.findall(r"ld\\.global\\S*", ptx)
-    out.append({"variant": repr(v), "d": v.d, "spills": spills(c.asm["cubin"]), "f64": bool(re.search(r"\\.f64\\b", ptx)),
+    return {"variant": repr(v), "d": v.d, "spills": spills(c.asm["cubin"]), "f64": bool(re.search(r"\\.f64\\b", ptx)),
                 "narrow": sum(".v4" not in l and ".v2" not in l for l in loads), "dependent": "griddepcontrol" in ptx,
                 "early": "griddepcontrol" in ptx and min(ptx.find("ld.global"), ptx.find("st.global")) < ptx.find("griddepcontrol.wait"),
-                "cluster": "cluster" in ptx, "remote": "st.async" in ptx, "releases": "arrive.release" in ptx})
-print(json.dumps(out))
+                "cluster": "cluster" in ptx, "remote": "st.async" in ptx, "releases": "arrive.release" in ptx}
+
+
+with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("fork")) as pool:
+    print(json.dumps(list(pool.map(compiled, cases, chunksize=8))))
 """
 
 
