@@ -6,7 +6,7 @@
 `minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with the copies in it (every
 output comes to the host, as in the product), a wait for the stream; two clock readings around it and nothing else. `robot-perf` is the product's own
 step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
-is ABBA; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop. `minimal again` is
+is forwards, then backwards; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop. `minimal again` is
 the minimal loop made a second time: how far two equal loops lie apart in one process is how well the ratio can be known.
 For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies.
 """

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from rmsnorm_trial_candidates import GUARDS, SHAPES, candidates, wide
+from rmsnorm_trial_peer import Peer
 from rmsnorm_tune_candidates import compile_one, short, variant_of
 
 SETS = 4
@@ -111,37 +112,6 @@ def copies(point: Any) -> dict[str, dict[str, Any]]:
         way(0)
     torch.cuda.synchronize()
     return {name: samplers_of(point, way) for name, way in ways.items()}
-
-
-class Peer:
-    """A peer of the bench in its own process, timed in turn with the candidates."""
-
-    def __init__(self, name: str) -> None:
-        from robot_perf.measure.kernel_bench.process import WorkerProcess
-
-        self.name = name
-        self.process = WorkerProcess(name, dict(os.environ))
-        self.process.send(command="hello")
-        reply = self.process.answer()
-        self.reason = reply.get("unavailable") or reply.get("error")
-
-    def samplers(self, m: int, d: int, fused: bool) -> dict[str, Any]:
-        """What times it at a point; nothing where it can't."""
-        if self.reason:
-            return {}
-        op = "add_rms_norm" if fused else "rms_norm"
-        point = {"op": op, "m": m, "d": d, "dtype": "bfloat16", "weight": "bfloat16"}
-        self.process.send(command="setup", point=point, profile=False)
-        reply = self.process.answer()
-        if reply.get("error") or reply.get("failed"):
-            print(f"{self.name}: {reply.get('error') or reply.get('failed')}")
-            return {}
-        return {"us": self._cold}
-
-    def _cold(self, times: int) -> list[float]:
-        self.process.send(command="time", what="cold", times=times)
-        found: list[float] = self.process.answer().get("us", [])
-        return found
 
 
 def study(m: int, d: int, fused: bool, launches: list[Any], peers: list[Peer], l2: int) -> dict[str, Any]:

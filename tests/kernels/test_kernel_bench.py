@@ -89,6 +89,8 @@ def test_a_provider_that_always_dies_is_given_up(stand_in, monkeypatch):
     assert report["providers"]["liger"]["restarts"] == kernel_bench_process.RESTARTS
     assert stand_in.read_text().splitlines().count("liger warm") == 1 + kernel_bench_process.RESTARTS
     assert all("code 7" in p["providers"]["liger"]["error"] for p in report["points"])
+    page = task.markdown(task.document(report, spec_gb_s=4800.0), "x")
+    assert f"liger: its process died; at the next point it had a new one, {kernel_bench_process.RESTARTS} times" in page
 
 
 def test_a_provider_that_fails_while_it_is_timed_keeps_its_first_reason(stand_in, monkeypatch):

@@ -176,6 +176,11 @@ def test_host_cost_is_judged_by_op_and_by_what_ran_in_our_process(stand_in):
     assert "rms_norm 10.0 µs against 10.0; add_rms_norm 10.0 µs against 30.0" in good["measured"]
     assert "10 of 10 points, in one process; at most 1.00 times" in good["measured"]
     assert judged(8.0, 30.0)["met"] is False  # the fused add doesn't make up for it
+    without = few[0]["providers"][OURS]["samples_us"].pop("host")
+    del few[0]["providers"][OURS]["samples_us"]["host beside"]
+    part = verdict(task.document(report, spec_gb_s=4800.0)["summary"], "host cost")["measured"]
+    assert "9 of 10 points, in one process" in part  # a point that was not timed says nothing of the others
+    few[0]["providers"][OURS]["samples_us"] |= {"host": without, "host beside": without}
     for point in few:
         del point["providers"][OURS]["samples_us"]["host beside"]
         point["providers"]["F.rms_norm"]["samples_us"]["host"] = [20.0] * 3

@@ -204,13 +204,8 @@ def thresholds(row_bytes, facts):
 
 def test_the_thresholds_are_those_of_the_table():
     h200 = rmsnorm_config.DeviceFacts(90, 132, 60 * 2**20)
-    assert thresholds(512, h200) == [
-        16,
-        66,
-        132,
-        527,
-        7679,
-    ]  # a row per two SMs, one, four per SM, a sixteenth of the L2
+    # a row per two SMs, one, four per SM, a sixteenth of the L2
+    assert thresholds(512, h200) == [16, 66, 132, 527, 7679]
     assert thresholds(8192, h200) == [16, 66, 132, 527, 7679]  # the last: x as large as the L2
     assert thresholds(131072, h200) == [16, 66, 132, 479]
 

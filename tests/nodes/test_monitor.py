@@ -83,9 +83,8 @@ def test_what_arrived_before_the_end_counts_though_it_was_not_taken_yet(start, d
     monitor.wait_for("/held: 1 publisher")
     driver.until(lambda: publisher.get_subscription_count() == 1, what="the match")
     monitor.process.send_signal(signal.SIGSTOP)
-    for _ in range(
-        300
-    ):  # at once: of a reader that was silent for 3 s Fast DDS sends the rest with its next heartbeat, 3 s later
+    # at once: of a reader that was silent for 3 s Fast DDS sends the rest with its next heartbeat, 3 s later
+    for _ in range(300):
         publisher.publish(message)
     monitor.process.send_signal(signal.SIGINT)
     monitor.process.send_signal(signal.SIGCONT)

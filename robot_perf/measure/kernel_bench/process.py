@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from robot_perf.measure.kernel_bench.points import Point
 
-__all__ = ["Team", "WorkerProcess", "one_line", "prepare", "tune"]
+__all__ = ["Team", "WorkerProcess", "one_line", "prepare", "tune", "words_of"]
 
 WORKER = (sys.executable, "-m", "robot_perf.measure.kernel_bench.worker")
 PATIENCE_S = 180.0  # an autotuner's first call; silence beyond it is a hang
@@ -27,6 +27,11 @@ RESTARTS = 3  # of a provider's processes, all of them together
 def one_line(text: str) -> str:
     """A library's message on one line, files by their name alone: reports are shared, where somebody's files lie is not."""
     return " ".join(re.sub(r"(?:/[\w.+@-]+)+/(?=[\w.+@-])", "", text).split())
+
+
+def words_of(error: Exception) -> str:
+    """An error on one line."""
+    return f"{type(error).__name__}: {one_line(str(error))[:300]}"
 
 
 class WorkerProcess:

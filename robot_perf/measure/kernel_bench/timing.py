@@ -14,14 +14,32 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from robot_perf.backends.gpu.capture import uncollected
+from robot_perf.measure.kernel_bench.points import Point, bytes_touched
 
-__all__ = ["Flush", "capture", "graph_nodes", "host_us", "idle_gaps", "kernels_of_one_call", "replay_us", "warm_up"]
+__all__ = [
+    "Flush",
+    "calls_per_graph",
+    "capture",
+    "graph_nodes",
+    "host_us",
+    "idle_gaps",
+    "kernels_of_one_call",
+    "middle",
+    "replay_us",
+    "warm_up",
+]
 
 Graph = Any
 DEVICE = "cuda"
+GRAPH_US = 400.0  # a graph holds enough calls to last about this long, 8 to 64
 FLUSH_L2 = 3  # a flush reads this many times the L2
 LEAD_CYCLES = 1_000_000  # half a millisecond on an H200, for every LED replays: a busy host takes less to queue them
 LED = 4
+
+
+def calls_per_graph(point: Point) -> int:
+    """How many calls of a point a graph holds."""
+    return max(8, min(64, int(GRAPH_US / max(1.0, bytes_touched(point) / 4e6))))
 
 
 def capture(calls: Sequence[Callable[[], Any]], keep: int) -> Graph:
@@ -166,3 +184,9 @@ def idle_gaps(graph: Graph) -> tuple[list[float], list[float]]:
     )
     gaps = [(b[0] - a[1]) / 1000 for a, b in itertools.pairwise(spans)]
     return gaps, [(end - start) / 1000 for start, end in spans]
+
+
+def middle(values: Sequence[float]) -> float | None:
+    """The upper of the two in the middle where their number is even; None of none."""
+    ordered = sorted(values)
+    return ordered[len(ordered) // 2] if ordered else None

@@ -88,17 +88,19 @@ def verdicts(parts: Mapping[str, Part], means: Mapping[str, Any], peers: Sequenc
 
 
 def _add_host(add: Callable[..., None], few: Sequence[Mapping[str, Any]], late: int) -> None:
-    """Each op's median must be met: the two have different things beside them. Reports of old have F.rms_norm's in its own process alone."""
+    """Each op's median must be met: the two have different things beside them.
+
+    In reports of before `host beside` F.rms_norm was timed in its own process alone.
+    """
     asked = len(few) + late
     target = ("host cost of an eager call, M <= 16", "<= F.rms_norm's beside it")
     pairs: dict[str, list[tuple[float, float]]] = {}
     one_process = True
     for row in few:
         ours = row["providers"].get(OURS, {})
-        beside = ours.get("host beside")
-        one_process &= beside is not None
-        beside = beside or row["providers"].get("F.rms_norm", {}).get("host")
+        beside = ours.get("host beside") or row["providers"].get("F.rms_norm", {}).get("host")
         if "host" in ours and beside is not None:
+            one_process &= "host beside" in ours
             pairs.setdefault(row["op"], []).append((ours["host"]["median"], beside["median"]))
     if not pairs:
         if asked:

@@ -21,15 +21,14 @@ from robot_perf.measure.kernel_bench import timing
 from robot_perf.measure.kernel_bench.check import judge
 from robot_perf.measure.kernel_bench.inputs import Inputs
 from robot_perf.measure.kernel_bench.lock import forget_choices, gpu_alone, lock_autotuners
-from robot_perf.measure.kernel_bench.points import Point, bytes_touched
-from robot_perf.measure.kernel_bench.process import one_line
+from robot_perf.measure.kernel_bench.points import Point
+from robot_perf.measure.kernel_bench.process import words_of
 from robot_perf.measure.kernel_bench.providers import OURS, PROVIDERS, kernels_digest, unavailable, version_of
 
 __all__ = ["main"]
 
 EPS = 1e-6
 WARM_UP_S, FLUSHED = 2.0, 8  # FLUSHED: calls of a graph that flushes before each
-GRAPH_US = 400.0  # a graph holds enough calls to last about this long, 8 to 64
 
 
 class Worker:
@@ -118,7 +117,7 @@ class Worker:
             try:
                 self._profile(point, report)
             except (RuntimeError, AttributeError) as error:  # a profiler that fails must not cost the point its times
-                report["profile_error"] = _words(error)
+                report["profile_error"] = words_of(error)
         return report
 
     def _setup_copy(self, point: Point, inputs: Inputs) -> dict[str, Any]:
@@ -144,7 +143,7 @@ class Worker:
             return seen[i]
 
         turns = [functools.partial(call, i) for i in range(sets)]
-        calls = _calls(point)
+        calls = timing.calls_per_graph(point)
         self.graphs["warm"] = timing.capture([turns[0]] * calls, 1), calls
         report = self._replayed("warm", 0, seen, make, inputs)
         nodes = timing.graph_nodes(self.graphs["warm"][0])
@@ -174,7 +173,7 @@ class Worker:
         return {"failed": failed and f"in the replayed {name} graph: {failed}"}
 
     def _capture_cold(self, point: Point, turns: list[Any], inputs: Inputs, name: str) -> dict[str, Any]:
-        calls, sets = _calls(point), inputs.sets
+        calls, sets = timing.calls_per_graph(point), inputs.sets
         if inputs.rotates:
             self.graphs[name] = timing.capture([turns[i % sets] for i in range(calls)], sets), calls
         else:
@@ -198,7 +197,7 @@ class Worker:
             report["fused_op_ran"] = "aten::_fused_rms_norm" in operations
         if point.m == 1:
             gaps, durations = timing.idle_gaps(self.graphs["warm"][0])
-            report["gap_us"], report["kernel_us"] = _median(gaps), _median(durations)
+            report["gap_us"], report["kernel_us"] = timing.middle(gaps), timing.middle(durations)
 
     def time(self, what: str, times: int) -> dict[str, Any]:
         """Samples in µs per call: `warm`, `cold` or `cold WAY` (with the flush's own time taken off), or `host`.
@@ -249,7 +248,7 @@ class Worker:
                 torch.cuda.synchronize()
                 self.made[point] = make, weight
             except Exception as error:  # noqa: BLE001 - the point's row says it
-                took[point.name] = self.refused[point] = _words(error)
+                took[point.name] = self.refused[point] = words_of(error)
                 continue
             took[point.name] = round(time.perf_counter() - start, 3)
             del inputs
@@ -264,19 +263,6 @@ class Worker:
         if torch is not None:
             torch.cuda.empty_cache()
         return {}
-
-
-def _calls(point: Point) -> int:
-    return max(8, min(64, int(GRAPH_US / max(1.0, bytes_touched(point) / 4e6))))
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {one_line(str(error))[:300]}"
-
-
-def _median(values: list[float]) -> float | None:
-    ordered = sorted(values)
-    return ordered[len(ordered) // 2] if ordered else None
 
 
 def _answer(worker: Worker, message: dict[str, Any]) -> dict[str, Any]:
@@ -304,7 +290,7 @@ def main(argv: list[str] | None = None) -> None:
             try:
                 reply = _answer(worker, json.loads(line))
             except Exception as error:  # noqa: BLE001 - a provider that fails at a shape is a row with the reason
-                reply = {"error": _words(error)}
+                reply = {"error": words_of(error)}
                 worker.drop()
             replies.write(json.dumps(reply) + "\n")
 

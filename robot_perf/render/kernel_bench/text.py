@@ -137,6 +137,11 @@ def _absent(report: Mapping[str, Any]) -> list[str]:
     lines = [
         f"- {n}: not available: {p['unavailable']}" for n, p in report["providers"].items() if p.get("unavailable")
     ]
+    lines += [
+        f"- {n}: its process died; at the next point it had a new one, {p['restarts']} times in all"
+        for n, p in report["providers"].items()
+        if p.get("restarts")
+    ]
     refused: dict[tuple[str, str], list[str]] = {}
     for point in report["points"]:
         for name, found in point["providers"].items():
