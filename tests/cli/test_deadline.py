@@ -26,8 +26,8 @@ def quick(tmp_path, policy: str, *arguments: str) -> int:
 
 def test_pass_is_0_and_json_is_one_document(tmp_path, capsys):
     code = quick(
-        tmp_path, "null", "--rate", "50", "--deadline-ms", "1000", "--steps", "150", "--miss-rate", "0.2", "--json"
-    )
+        tmp_path, "null", "--rate", "50", "--deadline-ms", "1000", "--steps", "150", "--miss-rate", "0.2", "--overrun", "queue", "--json"
+    )  # fmt: skip
     document = json.loads(capsys.readouterr().out)
     assert (code, document["verdict"]["status"]) == (0, "PASS")
     assert document["schema"] == "robot-perf/1"
@@ -46,7 +46,7 @@ def test_fail_is_1(tmp_path, capsys):
 
 
 def test_inconclusive_is_3_and_can_be_mapped(tmp_path, capsys):
-    few = ("--rate", "200", "--deadline-ms", "1000", "--steps", "30", "--miss-rate", "0.05")
+    few = ("--rate", "200", "--deadline-ms", "1000", "--steps", "30", "--miss-rate", "0.05", "--overrun", "queue")
     assert quick(tmp_path, "null", *few) == 3
     assert "INCONCLUSIVE" in capsys.readouterr().out
     assert quick(tmp_path, "null", *few, "--inconclusive-is", "pass") == 0

@@ -164,8 +164,10 @@ def test_no_figures_is_said_with_ncus_words(script, monkeypatch, tmp_path, capsy
 
 
 def alive(pid):
-    stat = Path(f"/proc/{pid}/stat")
-    return stat.is_file() and stat.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 def test_ncu_is_ended_at_the_limit(script, monkeypatch, tmp_path, capsys):

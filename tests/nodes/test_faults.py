@@ -25,6 +25,10 @@ def flags(all_runs, bit):
 
 
 def test_bad_observations_are_counted_and_never_reach_the_policy(start, driver, tmp_path):
+    from diagnostic_msgs.msg import DiagnosticArray
+
+    arrays = []
+    driver.node.create_subscription(DiagnosticArray, "/diagnostics", arrays.append, 10)
     node = start("policy_node", policy="odd_policies:fine", stale_after_ms=100.0, **FAST)
     node.wait_for("configured:")
     robot = start("observation_node", rate=100, size=4, topic="/policy_node/observation", wait_for=1, count=100_000)
@@ -38,10 +42,20 @@ def test_bad_observations_are_counted_and_never_reach_the_policy(start, driver, 
     def sent(what, count):
         driver.until(lambda: driver.report("observation_node")[what] >= count, what=f"{count} x {what}")
 
+    def refused(kind, more_than):
+        """By the node's own count: of what is sent while it stands still it sees the last alone."""
+        driver.until(
+            lambda: any(
+                value.key.endswith(f"observation {kind}") and int(value.value) > more_than
+                for array in arrays[-3:] for status in array.status for value in status.values
+            ),
+            what=f"{more_than} x {kind} in the diagnostics",
+        )  # fmt: skip
+
     assert driver.set("observation_node", nan_ratio=1.0) == []
-    sent("nan", 40)
+    refused("nonfinite", 10)
     assert driver.set("observation_node", nan_ratio=0.0, wrong_size_ratio=1.0) == []
-    sent("wrong_size", 40)
+    refused("malformed", 10)
     assert driver.set("observation_node", wrong_size_ratio=0.0, late_ms=40.0) == []
     sent("sent", driver.report("observation_node")["sent"] + 40)
     before = driver.report()["since_activation"]["stale"]

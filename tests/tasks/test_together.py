@@ -84,7 +84,7 @@ def test_refusals(arguments, word, tmp_path, monkeypatch, capsys):
 
 
 def test_alone_and_under_load(tmp_path, capsys):
-    code = run("null@200", "--steps", "200", "--deadline-ms", "1000", "--miss-rate", "0.05", "--load", "cpu:1", "-o",
+    code = run("null@200", "--steps", "200", "--deadline-ms", "1000", "--miss-rate", "0.05", "--overrun", "queue", "--load", "cpu:1", "-o",
                str(tmp_path / "a.parquet"), "--json")  # fmt: skip
     document = json.loads(capsys.readouterr().out)
     assert code in (0, 3)
