@@ -14,6 +14,7 @@ from typing import Any
 from robot_perf.backends.gpu import options as gpu_options
 from robot_perf.backends.protocol import Array, Arrays, Runner
 from robot_perf.backends.shared import cpu_options
+from robot_perf.backends.shared.closed import closed
 from robot_perf.backends.shared.formats import taken_by
 from robot_perf.backends.shared.onnx_session import (
     PROVIDER,
@@ -152,4 +153,4 @@ class OnnxRunner:
     def close(self) -> None:
         """Frees the session."""
         self._feed.clear()
-        del self._run, self._session
+        self._run = self._session = closed

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robot_perf.backends.protocol import Array, Arrays
+from robot_perf.backends.shared.closed import closed
 from robot_perf.specs import PolicySpec
 
 
@@ -183,12 +184,8 @@ class QueuedRunner:
     def close(self) -> None:
         """Frees what the work holds; nothing here keeps it alive after that."""
         self._answers = self._staged = []
-        self.launch = _closed
+        self.launch = closed
         self.work.close()
-
-
-def _closed() -> None:
-    raise RuntimeError("the runner is closed")
 
 
 def poison_array(array: Array) -> None:

@@ -13,6 +13,7 @@ from robot_perf.backends.gpu import faults, torch_pinned
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.torch_cuda import LOW
 from robot_perf.backends.protocol import Array
+from robot_perf.backends.shared.closed import closed
 from robot_perf.backends.torch_policy.kept import call_on_copies
 from robot_perf.backends.torch_policy.runner import assembler, flatten
 from robot_perf.backends.torch_policy.state import Reset, assign
@@ -258,21 +259,17 @@ class Body:
 
     def close(self) -> None:
         """The own close() of a factory's object; drops every tensor and hands the memory back, which torch's allocator would keep."""
-        if self.policy.kind == "factory" and self._reset is not _closed:
+        if self.policy.kind == "factory" and self._reset is not closed:
             self._reset.end()
         self.flat, self.results, self._uploads, self._targets, self._carried, self._initial = [], [], [], [], [], []
         for pinned in (self._pinned_inputs, self._pinned_outputs, self.staged, self.answers):
             pinned.clear()  # in place: who queues the step holds the arrays by these lists
-        self._static, self.module, self._aside, self._call, self._reset = {}, None, [], _closed, _closed
+        self._static, self.module, self._aside, self._call, self._reset = {}, None, [], closed, closed
         self.torch.cuda.empty_cache()
 
     def facts(self) -> Mapping[str, Any]:
         """How it is reset, and where its buffers lie."""
         return {"reset": self._reset.how, "pinned_bytes": sum(a.nbytes for a in (*self.staged, *self.answers))}
-
-
-def _closed(*_: Any) -> Any:
-    raise RuntimeError("the runner is closed")
 
 
 def _writes(tensor: Any) -> int:

@@ -10,6 +10,7 @@ from robot_perf.backends.gpu import nvtx
 from robot_perf.backends.gpu.torch_body import Body
 from robot_perf.backends.gpu.torch_cuda import memory_facts
 from robot_perf.backends.protocol import Array
+from robot_perf.backends.shared.closed import closed
 from robot_perf.backends.torch_policy.runner import NO_EVENTS, Events
 
 # What counts as one launch in torch's profiler, by runtime and driver name.
@@ -189,14 +190,10 @@ class QueuedSteps:
         """Waits, and frees device memory."""
         self._events.close()
         self.wait()
-        self.launch = self._plain = self._upload = self._compute = self._download = _closed
+        self.launch = self._plain = self._upload = self._compute = self._download = closed
         self.body.close()
 
 
 def between(start: Any, end: Any) -> int:
     """ns between two recorded events; CUDA answers in ms with a resolution of about 0.5 µs."""
     return round(float(start.elapsed_time(end)) * 1e6)
-
-
-def _closed() -> None:
-    raise RuntimeError("the runner is closed")

@@ -11,6 +11,7 @@ from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.cudart import CudaError, Graph, Marks, Stream
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.protocol import Array
+from robot_perf.backends.shared.closed import closed
 from robot_perf.specs import PolicySpec
 
 # What such a policy is measured with instead; `eager` takes no ONNX file.
@@ -32,8 +33,8 @@ class StreamWork:
         self.stream = Stream(options)
         self._memory.callback(self.stream.close)
         self.wait, self.busy = self.stream.wait, self.stream.busy
-        self.launch: Callable[[], None] = _closed
-        self._enqueue: Callable[[], None] = _closed
+        self.launch: Callable[[], None] = closed
+        self._enqueue: Callable[[], None] = closed
         self._counted: Callable[[], None] | None = None
 
     def allocate(self, policy: PolicySpec, dtypes: Mapping[str, str] | None = None) -> Buffers:
@@ -212,10 +213,6 @@ class StreamWork:
 
     def _let_go(self) -> None:
         self._graphs.clear()
-        self.launch, self._enqueue, self._counted = _closed, _closed, None
+        self.launch, self._enqueue, self._counted = closed, closed, None
         while self.held:
             self.held.popitem()
-
-
-def _closed() -> None:
-    raise RuntimeError("the runner is closed")

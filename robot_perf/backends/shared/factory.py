@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.backends.protocol import Array, Arrays, Runner
+from robot_perf.backends.shared.closed import closed
 from robot_perf.backends.shared.own_reset import own_reset
 from robot_perf.backends.shared.versions import versions
 from robot_perf.errors import PolicyError, RobotPerfError
@@ -133,6 +134,7 @@ class FactoryRunner:
     def close(self) -> None:
         """The object's own close(), where it has one."""
         factory.end(self._policy)
+        self._policy = self._step = closed
 
 
 def _sequence(answer: Any) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from robot_perf.backends.protocol import Array, Arrays
+from robot_perf.backends.shared.closed import closed
 from robot_perf.backends.torch_policy.state import Reset
 from robot_perf.policies.observations import initial_state
 from robot_perf.policies.state import Tree
@@ -112,11 +113,13 @@ class TorchRunner:
 
     def close(self) -> None:
         """The own close() of a factory's object, then the module is free."""
+        if self._call is closed:
+            return
         self._events.close()
         if self.spec.kind == "factory":
             self._reset.end()
         self._flat.clear()
-        del self._call
+        self._call = closed
 
     def restart(self) -> None:
         """Carried values from the start again; buffers stay."""

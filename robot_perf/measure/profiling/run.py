@@ -97,9 +97,11 @@ def _warm_up(order: ProfileOrder, runner: Runner) -> tuple[Observations, list[st
     """What the profiled steps are fed, and the notes on it: copies, as in a measurement, where the policy wrote into it here.
 
     Every warm-up step runs: the first one may compile for seconds, and skipping what it covers would leave one step for all.
+    What follows begins where a measurement's window does: with the state as after loading.
     """
     observations = open_observations(runner.spec, seed=order.seed, path=order.observations, cast=order.cast)
     _paced(_queued(order), runner, observations, None, order.warmup_steps)
+    runner.reset()
     if not observations.written_to():
         return observations, []
     observations.renew()
@@ -146,6 +148,7 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
         # one without repeat=1 starts again after its last active step and exports nothing.
         with profile(activities=activities):
             _paced(order, runner, observations, None, 3)
+        runner.reset()
         warnings.filterwarnings("ignore", message="Warning: Profiler clears events", category=UserWarning)
         with profile(activities=activities) as recorded:
             ran = _paced(

@@ -35,8 +35,9 @@ def test_closed_with_its_runner(closed: list[str], backend: str, name: str, opti
     runner = backends.load(backend, policies.describe(f"closing_policies:{name}", options=options), {})
     runner.step(open_observations(runner.spec).at(0))
     assert not closed
-    runner.close()
-    assert len(closed) == 1
+    for _ in range(2):  # who cleans up twice closes no bus twice
+        runner.close()
+        assert len(closed) == 1
 
 
 @pytest.mark.parametrize("fault", ["reset", "first call"])

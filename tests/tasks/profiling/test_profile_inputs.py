@@ -134,3 +134,32 @@ def test_what_the_policy_raises_is_its_own_fault_and_says_where(
         run_marked(order_of(request), control=lambda _: None, mark=lambda _: nullcontext())
     assert "the policy raised ValueError: no joint 3 (raising.py:" in told.value.what
     assert f"{where} the profiler" in told.value.why
+
+
+COUNTER = """
+import numpy as np
+BEGAN = []
+class Policy:
+    def __init__(self): self.steps = 0
+    def reset(self):
+        self.steps = 0
+    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [1, 4]}}
+    def step(self, inputs):
+        BEGAN.append(self.steps)
+        self.steps += 1
+        return (inputs['obs'].copy(),)
+"""
+
+
+@pytest.mark.parametrize("way", ["marked", "traced"])
+def test_what_is_profiled_begins_after_a_reset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str) -> None:
+    """As a measurement's window does: a policy with a state was profiled from its 21st step on, or its 24th."""
+    (tmp_path / "counter.py").write_text(COUNTER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "counter", raising=False)
+    order = order_of(DeadlineRequest(policy="counter:Policy", rate_hz="500", steps=12, backend="python"))
+    try:
+        facts = marked(order) if way == "marked" else profile_with_torch(order, tmp_path / "t.json")
+    except BackendUnavailableError:
+        pytest.skip("needs torch")
+    assert sys.modules["counter"].BEGAN[-facts["steps"] :] == list(range(facts["steps"]))
