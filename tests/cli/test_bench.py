@@ -270,7 +270,7 @@ def test_an_interrupted_bench_keeps_the_blocks_of_the_policy_that_it_was_measuri
     assert report.state == f"interrupted by {how.name} after 0 of 1 policies; spin:200 has {kept} of 6 blocks"
     (point,) = row.points
     assert point.rate == "100"
-    assert 25 * kept < point.n <= 50 * kept  # a busy machine skips releases
+    assert point.n == sum(len(load_run(tmp_path / block.run).measured["step"]) for block in point.blocks) > 0
     assert {r.status for r in report.rows if r.backend != "python"} == {"can't run"}
     assert "NOT COMPLETE" in text and "Traceback" not in printed
 

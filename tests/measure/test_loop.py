@@ -8,6 +8,7 @@ import loop_fakes as fakes
 import numpy as np
 import pytest
 
+from robot_perf.measure.clock import timer_granularity_ns
 from robot_perf.measure.loop import run_window
 from robot_perf.measure.step import OutputWatch, make_step
 from robot_perf.specs import LoopSpec
@@ -194,3 +195,8 @@ def test_stages_are_stamped_within_one_response():
     first = rows.rows[0]
     assert first["stages"] == (MS, 3 * MS)
     assert first["end_ns"] == 3 * MS
+
+
+def test_a_busy_machine_does_not_coarsen_the_timer():
+    """Forty of fifty waits that ended in the queue for a processor made 500 Hz a rate that the timer can't express."""
+    assert timer_granularity_ns(fakes.FakeClock(lambda wait: 55_000 if wait % 5 == 0 else 4 * MS)) == 56_000

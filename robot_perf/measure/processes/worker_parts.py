@@ -86,7 +86,7 @@ def timer_granularity(loop: LoopSpec, stop: list[bool]) -> int | None:
     if loop.period_ns < granularity:
         raise UsageError(
             f"a period of {loop.period_ns / 1000:.1f} µs is shorter than this host's timer can express",
-            why=f"A sleep of 1 µs takes {granularity / 1000:.1f} µs here (median of 50).",
+            why=f"A sleep of 1 µs takes {granularity / 1000:.1f} µs here (the shortest of 50).",
             do="Lower --rate, or use --wait spin, which takes a whole core.",
         )
     return granularity
