@@ -55,7 +55,16 @@ def test_inconclusive_is_3_and_can_be_mapped(tmp_path, capsys):
 
 def test_invalid_is_4(tmp_path, capsys):
     code = quick(
-        tmp_path, "robot_perf.policies.scripted:raises", "--option", "at=80", "--rate", "500", "--steps", "500"
+        tmp_path,
+        "robot_perf.policies.scripted:raises",
+        "--option",
+        "at=80",
+        "--rate",
+        "500",
+        "--steps",
+        "500",
+        "--overrun",
+        "queue",
     )
     assert code == 4
     assert "scripted failure" in capsys.readouterr().out

@@ -53,7 +53,7 @@ def test_a_policy_that_waits_for_its_release_stops_at_the_first_rung(run: Run, t
 
 
 def test_the_report_for_people(run: Run):
-    code, out, _ = run("spin:15000", "--rate", "50", "--steps", "60")
+    code, out, _ = run("spin:15000", "--rate", "50", "--steps", "150")  # long enough for a stall of half a second
     assert code == 0
     assert "rung 3, is the CPU in the path: the policy runs on the CPU" in " ".join(out.split())
     assert "not asked" in out and "deadline   " in out and "saved      runs/" in out
