@@ -122,10 +122,11 @@ def _classes() -> dict[str, Any]:
 
 
 def replace_rms_norm(model: Any, *, batch_invariant: bool = False) -> dict[str, str]:
-    """Puts a FusedRMSNorm in the place of every nn.RMSNorm of a model, sharing its weight.
+    """Puts a FusedRMSNorm in the place of every nn.RMSNorm of a model, sharing its weight; one held twice stays one.
 
-    Returns what was done by module name: "replaced", or why not ("normalises 2 dimensions", "not torch.nn.RMSNorm" for other
-    classes whose name ends in RMSNorm). A model that is itself an nn.RMSNorm raises UsageError: replace it where it is held.
+    Returns what was done by module name: "replaced", or why not ("normalises 2 dimensions", "has hooks", and what is not
+    torch.nn.RMSNorm itself: a subclass, a parametrised one, another class whose name ends in RMSNorm). A model that is itself
+    an nn.RMSNorm raises UsageError: replace it where it is held.
     """
     import torch
 
@@ -136,24 +137,39 @@ def replace_rms_norm(model: Any, *, batch_invariant: bool = False) -> dict[str, 
             do="Build FusedRMSNorm(d, eps, weight=norm.weight) instead.",
         )
     done: dict[str, str] = {}
+    made: dict[Any, Any] = {}
     for path, parent in list(model.named_modules()):
-        for name, child in list(parent.named_children()):
-            full = f"{path}.{name}" if path else name
-            if isinstance(child, torch.nn.RMSNorm):
-                if len(child.normalized_shape) != 1:
-                    done[full] = f"normalises {len(child.normalized_shape)} dimensions"
-                    continue
-                eps = TORCH_DEFAULT_EPS if child.eps is None else child.eps
-                put = fused(
+        for name, child in list(parent._modules.items()):  # named_children leaves out the second name of a module
+            why = "replaced" if child in made else _why_kept(child, fused)
+            if why is None:
+                continue
+            done[f"{path}.{name}" if path else name] = why
+            if why != "replaced":
+                continue
+            if child not in made:
+                made[child] = fused(
                     child.normalized_shape[0],
-                    eps,
+                    TORCH_DEFAULT_EPS if child.eps is None else child.eps,
                     weight=child.weight,
                     elementwise_affine=child.weight is not None,
                     batch_invariant=batch_invariant,
-                )
-                put.train(child.training)
-                setattr(parent, name, put)
-                done[full] = "replaced"
-            elif type(child).__name__.endswith("RMSNorm") and not isinstance(child, fused):
-                done[full] = "not torch.nn.RMSNorm: its cast order and weight offset are its own"
+                ).train(child.training)
+            setattr(parent, name, made[child])
     return done
+
+
+def _why_kept(module: Any, fused: Any) -> str | None:
+    """Why a norm stays as it is; "replaced" where it need not, None for what is no norm."""
+    import torch
+
+    if type(module) is torch.nn.RMSNorm:
+        hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+        if any(hooks):
+            return "has hooks, which a new module would not"
+        dimensions = len(module.normalized_shape)
+        return "replaced" if dimensions == 1 else f"normalises {dimensions} dimensions"
+    if isinstance(module, torch.nn.RMSNorm):
+        return "a subclass of torch.nn.RMSNorm: what it computes is its own"
+    if type(module).__name__.endswith("RMSNorm") and not isinstance(module, fused):
+        return "not torch.nn.RMSNorm: its cast order and weight offset are its own"
+    return None

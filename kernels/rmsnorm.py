@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from robot_perf.errors import BackendUnavailableError, install_line
+from robot_perf.kernels.rmsnorm_checks import check_undifferentiated
 from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
 
 __all__ = ["add_rms_norm", "add_rms_norm_", "explain", "rms_norm", "rms_norm_", "warmup"]
@@ -28,6 +29,7 @@ _eager: Any = None
 _tracing: Any = None  # torch._C._is_tracing and its like, bound once: they are asked at every call
 _modes: Any = None
 _transform: Any = None
+_forward: Any = None
 _plans: dict[Any, Any] = {}  # calls seen before; see rmsnorm_eager
 
 
@@ -43,7 +45,7 @@ _ready._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _start() -> None:
-    global torch, _eager, _tracing, _modes, _transform  # noqa: PLW0603
+    global torch, _eager, _tracing, _modes, _transform, _forward  # noqa: PLW0603
     try:
         import torch as torch_module
     except ImportError as error:
@@ -57,15 +59,22 @@ def _start() -> None:
     _eager = rmsnorm_eager
     c = torch_module._C
     _tracing, _modes, _transform = c._is_tracing, c._len_torch_dispatch_stack, c._functorch.peek_interpreter_stack
+    _forward = torch_module.autograd.forward_ad
     torch = torch_module
 
 
 def _special(x: Tensor, weight: Tensor | None) -> bool:
-    # A gradient, a tracer, a dispatch mode (make_fx), a functorch transform (vmap) or a tensor subclass (fake tensors among them)
-    # must see torch operations, not a bare launch: a graph that was traced past it would return what was in the memory.
+    # A gradient (forward or backward), a tracer, a dispatch mode (make_fx), a functorch transform (vmap) or a tensor subclass (fake
+    # tensors among them) must see torch operations, not a bare launch: a graph traced past it would return what was in the memory.
     if torch.is_grad_enabled() and (x.requires_grad or (weight is not None and weight.requires_grad)):
         return True
-    return type(x) is not torch.Tensor or _tracing() or _modes() > 0 or _transform() is not None
+    return (
+        type(x) is not torch.Tensor
+        or _tracing()
+        or _modes() > 0
+        or _transform() is not None
+        or _forward._current_level >= 0
+    )
 
 
 def _differentiated(*tensors: Tensor | None) -> bool:
@@ -167,6 +176,7 @@ def rms_norm_(
     """rms_norm written into x; returns x. Raises UsageError where x can't be written in place, never writes a copy."""
     _ready()
     if torch.compiler.is_compiling():
+        check_undifferentiated(x, weight)
         torch.ops.robot_perf.rms_norm_(x, weight, eps, weight_offset, cast, batch_invariant)
         return x
     return _eager.rms_norm_(x, weight, eps, weight_offset, cast, batch_invariant)
@@ -186,6 +196,7 @@ def add_rms_norm_(
     """add_rms_norm with y written into x and s into residual; returns (x, residual). Buffers that overlap raise UsageError."""
     _ready()
     if torch.compiler.is_compiling():
+        check_undifferentiated(x, residual, weight)
         torch.ops.robot_perf.add_rms_norm_(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)
         return x, residual
     return _eager.add_rms_norm_(x, residual, weight, eps, round_sum, weight_offset, cast, batch_invariant)  # type: ignore[no-any-return]

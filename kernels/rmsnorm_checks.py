@@ -7,7 +7,14 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 
-__all__ = ["TRITON_NAMES", "check_arguments", "check_writable", "collapse", "disjoint"]
+__all__ = [
+    "TRITON_NAMES",
+    "check_arguments",
+    "check_undifferentiated",
+    "check_writable",
+    "collapse",
+    "disjoint",
+]
 
 Tensor = Any
 
@@ -44,6 +51,18 @@ def check_arguments(
         raise UsageError("rms_norm: weight_offset without a weight", do="Pass a weight or leave weight_offset at 0.")
     if cast not in CASTS:
         raise UsageError(f"rms_norm: cast is {cast!r}", why=f"Allowed: {', '.join(map(repr, CASTS))}.")
+
+
+def check_undifferentiated(*tensors: Tensor | None) -> None:
+    """Raises UsageError where an in-place op would write what a gradient needs."""
+    import torch
+
+    if torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors):
+        raise UsageError(
+            "rms_norm: an in-place op can't be differentiated",
+            why="x, residual or weight requires a gradient and grad mode is on.",
+            do="Use the functional op, or call it under torch.no_grad().",
+        )
 
 
 def _check_tensor(name: str, tensor: Tensor, x: Tensor) -> None:

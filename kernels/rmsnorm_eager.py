@@ -11,7 +11,13 @@ from typing import Any
 
 from robot_perf.errors import UsageError
 from robot_perf.kernels import rmsnorm_plan as planning
-from robot_perf.kernels.rmsnorm_checks import check_arguments, check_writable, collapse, disjoint
+from robot_perf.kernels.rmsnorm_checks import (
+    check_arguments,
+    check_undifferentiated,
+    check_writable,
+    collapse,
+    disjoint,
+)
 from robot_perf.kernels.rmsnorm_plan import Flags
 from robot_perf.kernels.rmsnorm_reference import add_rms_norm_reference, rms_norm_reference
 
@@ -40,6 +46,7 @@ def rms_norm_(x: Tensor, weight: Tensor | None, eps: float, offset: float, cast:
         return _first_in_place(key, x, None, weight, (eps, offset, cast, True, batch_invariant))[0]
     _check_apart(("x", x), ("weight", weight))
     plan.go(x, None, weight, x, None)
+    _written(x)
     return x
 
 
@@ -61,21 +68,34 @@ def add_rms_norm_(
     _check_apart(("x", x), ("weight", weight))
     _check_apart(("residual", residual), ("weight", weight))
     plan.go(x, residual, weight, x, residual)
+    _written(x, residual)
     return x, residual
+
+
+def _written(*tensors: Tensor | None) -> None:
+    """Tells autograd, as torch's own in-place operations do: a backward pass that had saved the old values must raise."""
+    for tensor in tensors:
+        if tensor is not None and not tensor.is_inference():  # those count no versions
+            torch.autograd.graph.increment_version(tensor)
 
 
 def explain(x: Tensor, weight: Tensor | None, residual: Tensor | None) -> str:
     """See rmsnorm.explain."""
+    check_arguments(x, residual, weight, 0.0, 0.0, "fp32")
     if _wants_grad(x, residual, weight):
         return "torch operations: a gradient is wanted"
+    if _transformed():
+        return "torch operations: vmap, jvp or forward-mode differentiation is at work"
     reason = planning.why_not(x)
     if reason:
         return f"torch operations: {reason}"
     if x.numel() == 0:
         return "nothing to launch: no elements"
-    variant, grid = planning.describe(x, residual, weight)
+    x, residual, weight, copied = _as_rows(x, residual, weight)
+    variant, grid, unaligned = planning.describe(x, residual, weight)
     access = "16-byte" if variant.vector else "element"
-    return f"kernel: {variant.launch.words()}, grid {grid}, {access} accesses, {variant.launch.basis}"
+    after = " on copies" if copied or unaligned else ""
+    return f"kernel{after}: {variant.launch.words()}, grid {grid}, {access} accesses, {variant.launch.basis}"
 
 
 def _key_of_one(op: str, x: Tensor, weight: Tensor | None, *flags: Any) -> Any:
@@ -112,8 +132,9 @@ def _special(x: Tensor, weight: Tensor | None) -> bool:
 
 
 def _transformed() -> bool:
-    """True under vmap, jvp and the like, which know torch's operations and not ours."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
+    """True under vmap, jvp and forward-mode differentiation, which know torch's operations and not ours."""
+    forward: Any = torch.autograd.forward_ad
+    return torch._C._functorch.peek_interpreter_stack() is not None or forward._current_level >= 0
 
 
 def _watched(x: Tensor) -> bool:
@@ -167,29 +188,25 @@ def _first_in_place(
 ) -> tuple[Tensor, Tensor]:
     eps, offset, cast, round_sum, batch_invariant = flags
     check_arguments(x, residual, weight, eps, offset, cast)
-    if _wants_grad(x, residual, weight):
-        raise UsageError(
-            "rms_norm: an in-place op can't be differentiated",
-            why="x, residual or weight requires a gradient and grad mode is on.",
-            do="Use the functional op, or call it under torch.no_grad().",
-        )
+    check_undifferentiated(x, residual, weight)
     if x.numel() == 0:
         return x, residual
     check_writable("x", x)
     if residual is not None:
         check_writable("residual", residual)
-    if _plain(x):  # a fake tensor has no address
+    if _plain(x) and not _transformed():  # a fake tensor has no address, and none of vmap's
         if residual is not None:
             _check_apart(("x", x), ("residual", residual))
             _check_apart(("residual", residual), ("weight", weight))
         _check_apart(("x", x), ("weight", weight))
-    if _watched(x) and planning.why_not(x) is None:
+    in_torch = _transformed() or planning.why_not(x)
+    if _watched(x) and not in_torch:
         if residual is None:
             torch.ops.robot_perf.rms_norm_(x, weight, eps, offset, cast, batch_invariant)
         else:
             torch.ops.robot_perf.add_rms_norm_(x, residual, weight, eps, round_sum, offset, cast, batch_invariant)
         return x, residual
-    if planning.why_not(x):
+    if in_torch:
         y, s = _reference(x, residual, weight, flags)
         x.copy_(y)
         return x, None if residual is None else residual.copy_(s)
@@ -198,6 +215,7 @@ def _first_in_place(
         key = None
     plan = planning.build(x, residual, weight, x, residual, flags)
     plan.go(x, residual, weight, x, residual)
+    _written(x, residual)
     if key is not None:
         _keep(key, plan)
     return x, residual

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from robot_perf.errors import BackendUnavailableError, UsageError
 from robot_perf.kernels import rmsnorm_ptx, rmsnorm_triton
 from robot_perf.kernels.rmsnorm_config import POLICIES, DeviceFacts, Launch
+from robot_perf.kernels.rmsnorm_support import slow_launch
 
 __all__ = [
-    "DIRECT",
     "Loaded",
     "Variant",
     "compile_variant",
@@ -26,12 +26,11 @@ __all__ = [
     "direct",
     "float_bits",
     "interpreting",
+    "jit_options",
     "launch_jit",
     "load",
     "usable_facts",
 ]
-
-DIRECT = ("3.6",)  # Triton releases whose compiled-kernel launcher was tested
 
 POINTERS = ("x", "r", "w", "y", "s")
 STRIDES = ("stride_x", "stride_r", "stride_y", "stride_s")
@@ -61,7 +60,7 @@ def direct() -> bool:
     """True where compiled kernels are launched directly (a tested Triton release)."""
     import triton
 
-    return triton.__version__.rsplit(".", 1)[0] in DIRECT and not interpreting()
+    return slow_launch(triton.__version__) is None and not interpreting()
 
 
 def usable_facts(facts: DeviceFacts) -> DeviceFacts:
@@ -125,16 +124,7 @@ def compile_variant(variant: Variant, target: Any) -> Any:
     signature |= {"m": "i32"} | dict.fromkeys(STRIDES, "i64") | {"eps_bits": "i32", "offset_bits": "i32"}
     signature |= {name: "constexpr" for name in kernel.arg_names if name not in signature}
     aligned = {(i,): [["tt.divisibility", 16]] for i in range(len(POINTERS))} if variant.vector else {}
-    options: dict[str, Any] = {
-        "num_warps": variant.launch.warps,
-        "num_stages": 1,
-        "launch_pdl": variant.launch.pdl > 0,
-        # rsqrt must see subnormal sums: a row of 1e-20 with eps = 0 is not a row of infinities
-        "enable_reflect_ftz": False,
-        # which product of a sum becomes a fused multiply-add is the compiler's choice, and it chose differently for the plain
-        # and the fused kernel: without contraction their bits agree
-        "enable_fp_fusion": False,
-    }
+    options = {**_options(variant), "launch_pdl": variant.launch.pdl > 0}
     if variant.launch.registers:
         options["maxnreg"] = variant.launch.registers
     compiled = triton.compile(ASTSource(kernel, signature, fixed, aligned), target=target, options=options)
@@ -184,13 +174,17 @@ def load(variant: Variant, device: int) -> Loaded:
         import torch
 
         if torch.cuda.is_current_stream_capturing():
-            raise UsageError(
-                f"rms_norm: the kernel for d = {variant.d}, {variant.x} is not loaded while the stream captures a CUDA graph",
-                why="Loading a module inside a capture invalidates the graph.",
-                do="Call robot_perf.kernels.rmsnorm.warmup([(M, d)], [dtype]) before the capture, or run the step once eagerly.",
-            )
+            raise _unloaded(variant)
         found = _loaded[variant, device] = _load_direct(variant, device)
     return found
+
+
+def _unloaded(variant: Variant) -> UsageError:
+    return UsageError(
+        f"rms_norm: the kernel for d = {variant.d}, {variant.x} is not loaded while the stream captures a CUDA graph",
+        why="Loading a module inside a capture invalidates the graph.",
+        do="Call robot_perf.kernels.rmsnorm.warmup([(M, d)], [dtype]) before the capture, or run the step once eagerly.",
+    )
 
 
 def _load_direct(variant: Variant, device: int) -> Loaded:
@@ -228,12 +222,50 @@ def float_bits(value: float) -> int:
     return bits
 
 
+_launched: set[tuple[Any, ...]] = (
+    set()
+)  # what Triton's JIT has compiled and loaded: variant, device, which pointers are aligned
+
+
 def launch_jit(
     variant: Variant, tensors: Sequence[Any], m: int, strides: Sequence[int], eps_bits: int, offset_bits: int
 ) -> None:
-    """Queues the variant through `kernel[grid](...)`: the interpreter's way and that of untested Triton releases."""
+    """Queues the variant through `kernel[grid](...)`: the interpreter's way and that of untested Triton releases.
+
+    Raises UsageError if it wasn't launched yet while the current stream captures a CUDA graph.
+    """
     kernel = rmsnorm_triton.KERNELS[variant.launch.kernel]
     x = tensors[0]
     filled = [x if tensor is None else tensor for tensor in tensors]
-    options: dict[str, Any] = {} if interpreting() else {"num_warps": variant.launch.warps}
-    kernel[(variant.launch.grid(m),)](*filled, m, *strides, eps_bits, offset_bits, **constants(variant), **options)
+    arguments = (*filled, m, *strides, eps_bits, offset_bits)
+    run = kernel[(variant.launch.grid(m),)]
+    if interpreting():
+        run(*arguments, **constants(variant))
+        return
+    import torch
+
+    seen = variant, x.get_device(), tuple(t.data_ptr() % 16 == 0 for t in filled)
+    if seen not in _launched and torch.cuda.is_current_stream_capturing():
+        raise _unloaded(variant)
+    run(*arguments, **constants(variant), **jit_options(variant))
+    _launched.add(seen)
+
+
+def jit_options(variant: Variant) -> dict[str, Any]:
+    """The compiler options of `compile_variant` for a launch through `kernel[grid](...)`, as far as this Triton has them."""
+    from triton.backends.nvidia.compiler import CUDAOptions
+
+    known = {field.name for field in fields(CUDAOptions)}
+    return {name: value for name, value in _options(variant).items() if name in known}
+
+
+def _options(variant: Variant) -> dict[str, Any]:
+    return {
+        "num_warps": variant.launch.warps,
+        "num_stages": 1,
+        # rsqrt must see subnormal sums: a row of 1e-20 with eps = 0 is not a row of infinities
+        "enable_reflect_ftz": False,
+        # which product of a sum becomes a fused multiply-add is the compiler's choice, and it chose differently for the plain
+        # and the fused kernel: without contraction their bits agree
+        "enable_fp_fusion": False,
+    }

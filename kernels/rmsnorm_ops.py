@@ -95,10 +95,10 @@ def _rms_norm_(
     x: Tensor, weight: Tensor | None, eps: float, weight_offset: float, cast: str, batch_invariant: bool
 ) -> None:
     check_arguments(x, None, weight, eps, weight_offset, cast)
+    check_writable("x", x)
     if _in_torch(x):
         x.copy_(rms_norm_reference(x, weight, eps, weight_offset=weight_offset, cast=cast))
         return
-    check_writable("x", x)
     _queue(x, None, weight, x, None, (eps, weight_offset, cast, True, batch_invariant))
 
 
@@ -113,6 +113,8 @@ def _add_rms_norm_(
     batch_invariant: bool,
 ) -> None:
     check_arguments(x, residual, weight, eps, weight_offset, cast)
+    check_writable("x", x)
+    check_writable("residual", residual)
     if _in_torch(x):
         y, s = add_rms_norm_reference(
             x, residual, weight, eps, round_sum=round_sum, weight_offset=weight_offset, cast=cast
@@ -120,8 +122,6 @@ def _add_rms_norm_(
         x.copy_(y)
         residual.copy_(s)
         return
-    check_writable("x", x)
-    check_writable("residual", residual)
     _queue(x, residual, weight, x, residual, (eps, weight_offset, cast, round_sum, batch_invariant))
 
 
@@ -134,6 +134,12 @@ def _rows(t: Tensor) -> Tensor:
     return t if collapse(tuple(t.shape), tuple(t.stride())) else t.contiguous()
 
 
+def _dense(t: Tensor) -> Tensor:
+    import torch
+
+    return t if t.is_contiguous() else t.clone(memory_format=torch.contiguous_format)
+
+
 def _queue(
     x: Tensor, residual: Tensor | None, weight: Tensor | None, y: Tensor, s: Tensor | None, flags: planning.Flags
 ) -> None:
@@ -144,6 +150,18 @@ def _queue(
     facts = device_facts(x.device.index if x.device.index is not None else torch.cuda.current_device())
     plain = replace(facts, capability=min(facts.capability, 89))
     m, strides, vector = planning.layout(x, (residual, y, s))
+    if not vector and planning.copies(
+        int(x.shape[-1]), 16 // x.element_size(), fused=residual is not None, flags=flags
+    ):
+        dense, other = _dense(x), None if residual is None else _dense(residual)
+        outputs = dense if y is x else y, other if s is residual else s
+        _queue(dense, other, weight, *outputs, flags)
+        for given, made in zip((y, s), outputs, strict=True):
+            if made is not given:
+                given.copy_(made)
+        return
+    if weight is not None:
+        weight = _dense(weight)  # the kernels read it as such
     rows = m if isinstance(m, int) else None
     d = int(x.shape[-1])  # a compile-time constant of the kernel, whatever dynamic=True made of it
     dtype = None if weight is None else weight.dtype

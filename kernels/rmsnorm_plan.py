@@ -14,7 +14,7 @@ from robot_perf.kernels.rmsnorm_launch import Variant
 from robot_perf.kernels.rmsnorm_support import check_dtype
 from robot_perf.kernels.rmsnorm_triton import HAVE_TRITON
 
-__all__ = ["Flags", "Plan", "build", "describe", "layout", "variant_of", "why_not"]
+__all__ = ["Flags", "Plan", "build", "copies", "describe", "layout", "variant_of", "why_not"]
 
 Tensor = Any
 Flags = tuple[float, float, str, bool, bool]  # eps, weight_offset, cast, round_sum, batch_invariant
@@ -72,23 +72,15 @@ def layout(x: Tensor, tensors: tuple[Tensor | None, ...]) -> tuple[int, list[int
     return m, strides, x.shape[-1] % unit == 0 and all(step % unit == 0 for step in strides)
 
 
-def describe(x: Tensor, residual: Tensor | None, weight: Tensor | None) -> tuple[Variant, int]:
-    """The variant and the grid that a functional call with default options would get."""
+def describe(x: Tensor, residual: Tensor | None, weight: Tensor | None) -> tuple[Variant, int, bool]:
+    """(variant, grid, whether unaligned tensors are copied first) of a functional call with default options."""
     m, _, vector = layout(x, (residual, None, None))
     vector = vector and not any(t is not None and t.data_ptr() % 16 for t in (x, residual, weight))
-    facts = _facts(x)
+    d, fused, flags = x.shape[-1], residual is not None, (0.0, 0.0, "fp32", True, False)
+    copied = not vector and copies(d, 16 // x.element_size(), fused=fused, flags=flags)
     dtype = None if weight is None else weight.dtype
-    variant = variant_of(
-        m,
-        x.shape[-1],
-        x.dtype,
-        dtype,
-        facts,
-        (0.0, 0.0, "fp32", True, False),
-        fused=residual is not None,
-        vector=vector,
-    )
-    return variant, variant.launch.grid(m) * variant.launch.ctas
+    variant = variant_of(m, d, x.dtype, dtype, _facts(x), flags, fused=fused, vector=vector or copied)
+    return variant, variant.launch.grid(m) * variant.launch.ctas, copied
 
 
 def _facts(x: Tensor) -> DeviceFacts:
@@ -104,23 +96,37 @@ def build(x: Tensor, residual: Tensor | None, weight: Tensor | None, y: Tensor, 
             if tensor is not None:
                 check_dtype(name, str(tensor.dtype).removeprefix("torch."), facts.capability)
     dtype = None if weight is None else weight.dtype
+    d, unit, device = x.shape[-1], 16 // x.element_size(), x.get_device()
+    bits = launching.float_bits(flags[0]), launching.float_bits(flags[1])
 
-    def variant(use: bool) -> Variant:
-        return variant_of(m, x.shape[-1], x.dtype, dtype, facts, flags, fused=residual is not None, vector=use)
+    def launch(steps: list[int], *, wide: bool, unaligned: _Late | None = None) -> Go:
+        variant = variant_of(m, d, x.dtype, dtype, facts, flags, fused=residual is not None, vector=wide)
+        rest = (*(step // unit if wide else step for step in steps), *bits)
+        if launching.interpreting() or not launching.direct():
+            return _through_jit(variant, m, rest, unaligned)
+        import torch
 
-    index = x.get_device()
-    flat = (*strides, launching.float_bits(flags[0]), launching.float_bits(flags[1]))
-    if launching.interpreting() or not launching.direct():
-        return Plan(_through_jit(variant, m, vector, x.element_size(), flat), bool(x.is_contiguous()))
-    import torch
+        with torch.cuda.device(device):
+            return _direct(variant, device, m, rest, unaligned)
 
-    with torch.cuda.device(index):
-        scalar = _Late(lambda: _direct(variant(False), index, m, flat, None))
-        if not vector:
-            return Plan(scalar.now(), bool(x.is_contiguous()))
-        unit = 16 // x.element_size()
-        units = (*(step // unit for step in strides), *flat[4:])
-        return Plan(_direct(variant(True), index, m, units, scalar), bool(x.is_contiguous()))
+    def other() -> Go:
+        if not copies(d, unit, fused=residual is not None, flags=flags):
+            return launch(strides, wide=False)
+        return _through_copies(launch([0 if t is None or m == 1 else d for t in (x, residual, y, s)], wide=True))
+
+    unaligned = _Late(other)
+    go = launch(strides, wide=True, unaligned=unaligned) if vector else unaligned.now()
+    return Plan(go, bool(x.is_contiguous()))
+
+
+def copies(d: int, unit: int, *, fused: bool, flags: Flags) -> bool:
+    """Whether tensors that don't allow 16-byte accesses are copied to where they do, rather than read element by element.
+
+    Another access is another order of the sum. So where bits are promised (batch_invariant, or y of the fused add being that
+    of its stored sum), one launch serves every layout.
+    """
+    _, _, _, round_sum, batch_invariant = flags
+    return d % unit == 0 and (batch_invariant or (fused and round_sum))
 
 
 class _Late:
@@ -165,17 +171,38 @@ def _direct(variant: Variant, device: int, m: int, rest: tuple[Any, ...], unalig
     return go
 
 
-def _through_jit(variant: Callable[[bool], Variant], m: int, vector: bool, itemsize: int, flat: tuple[Any, ...]) -> Go:
+def _through_jit(variant: Variant, m: int, rest: tuple[int, ...], unaligned: _Late | None) -> Go:
     """The launch through `kernel[grid](...)`: the interpreter's, and that of Triton releases the direct one wasn't tested with."""
     import torch
 
-    unit = 16 // itemsize
-
     def go(x: Tensor, r: Tensor | None, w: Tensor | None, y: Tensor, s: Tensor | None) -> None:
         tensors = (x, r, w, y, s)
-        wide = vector and not any(t is not None and t.data_ptr() % 16 for t in tensors)
-        strides = [step // unit for step in flat[:4]] if wide else flat[:4]
+        if unaligned is not None and any(t is not None and t.data_ptr() % 16 for t in tensors):
+            unaligned.now()(*tensors)
+            return
         with torch.cuda.device(x.device) if x.is_cuda else contextlib.nullcontext():
-            launching.launch_jit(variant(wide), tensors, m, strides, flat[4], flat[5])
+            launching.launch_jit(variant, tensors, m, rest[:4], rest[4], rest[5])
 
     return go
+
+
+def _through_copies(go: Go) -> Go:
+    """`go` on contiguous, aligned copies of what isn't; what it writes in place comes back."""
+
+    def run(x: Tensor, r: Tensor | None, w: Tensor | None, y: Tensor, s: Tensor | None) -> None:
+        ax, ar, aw = _aligned(x), None if r is None else _aligned(r), None if w is None else _aligned(w)
+        # a functional call's outputs are new: aligned and dense as they are
+        ay, as_ = ax if y is x else y, ar if s is r else s
+        go(ax, ar, aw, ay, as_)
+        for given, made in ((y, ay), (s, as_)):
+            if made is not given:
+                given.copy_(made)  # type: ignore[union-attr]
+
+    return run
+
+
+def _aligned(t: Tensor) -> Tensor:
+    import torch
+
+    fits = t.is_contiguous() and t.data_ptr() % 16 == 0
+    return t if fits else t.clone(memory_format=torch.contiguous_format)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from robot_perf.errors import UsageError
 
-__all__ = ["check_dtype", "ptxas_export", "ptxas_too_old", "ptxas_variable", "triton_advice"]
+__all__ = ["DIRECT", "check_dtype", "ptxas_export", "ptxas_too_old", "ptxas_variable", "slow_launch", "triton_advice"]
+
+DIRECT = ("3.6",)  # Triton releases whose compiled-kernel launcher was tested
 
 # First CUDA release whose ptxas knows the chip (NVIDIA, CUDA toolkit release notes). Orin's sm_87 is in every ptxas that
 # Triton ever shipped; Thor became sm_110 in CUDA 13 (sm_101 before).
@@ -32,6 +34,17 @@ def check_dtype(name: str, dtype: str, capability: int) -> None:
             why="BF16 arithmetic starts with 8.0; this GPU computes float16 and float32.",
             do=f"Convert {name} to torch.float16.",
         )
+
+
+def slow_launch(triton: str) -> str | None:
+    """Why this Triton release launches the kernels the slow way, and what that costs; None where it doesn't."""
+    if triton.rsplit(".", 1)[0] in DIRECT:
+        return None
+    return (
+        f"the direct launch was tested with Triton {', '.join(DIRECT)} alone. Through {triton} a call costs more host time, and on "
+        "compute capability 9.0 and later no row is split over a cluster and no launch overlaps the one before: none of the "
+        "published figures of the RMSNorm kernels hold"
+    )
 
 
 def ptxas_variable(capability: int) -> str:

@@ -92,3 +92,29 @@ def test_errors():
         replace_rms_norm(torch.nn.RMSNorm(8))
     with pytest.raises(AttributeError):
         _ = residual.nothing
+
+
+def test_what_is_not_nn_rmsnorm_itself_is_left_alone_and_said(device):
+    class Gemma(torch.nn.RMSNorm):
+        def forward(self, x):
+            return super().forward(x) * 2
+
+    hooked = torch.nn.RMSNorm(8)
+    hooked.register_forward_hook(lambda module, given, made: made + 1)
+    model = torch.nn.Sequential(Gemma(8), hooked, torch.nn.RMSNorm(8)).to(device)
+    x = torch.randn(3, 8, device=device)
+    with torch.no_grad():
+        want = model(x)
+        done = replace_rms_norm(model)
+        torch.testing.assert_close(model(x), want)
+    assert "subclass" in done["0"] and "hooks" in done["1"] and done["2"] == "replaced"
+
+
+def test_a_norm_that_is_held_twice_stays_one(device):
+    model = torch.nn.Module()
+    model.first = model.second = torch.nn.RMSNorm(8).to(device)
+    model.inner = torch.nn.Module()
+    model.inner.third = model.first
+    assert replace_rms_norm(model) == {"first": "replaced", "second": "replaced", "inner.third": "replaced"}
+    assert type(model.first) is FusedRMSNorm
+    assert model.first is model.second is model.inner.third

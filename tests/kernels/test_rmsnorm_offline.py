@@ -61,7 +61,7 @@ with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context(
 def compile_all(chip, sm, l2, mode):
     import triton
 
-    from robot_perf.kernels.rmsnorm_launch import DIRECT
+    from robot_perf.kernels.rmsnorm_support import DIRECT
 
     if chip >= 90 and triton.__version__.rsplit(".", 1)[0] not in DIRECT:
         # `usable_facts` gives such a chip neither clusters nor dependent launch under a release that was not tested.

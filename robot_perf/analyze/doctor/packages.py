@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from robot_perf.analyze.doctor.types import Advice, Check, Facts
-from robot_perf.kernels.rmsnorm_support import ptxas_export, ptxas_too_old
+from robot_perf.kernels.rmsnorm_support import ptxas_export, ptxas_too_old, slow_launch
 
 __all__ = ["CHECKS"]
 
@@ -126,6 +126,19 @@ def _ptxas(facts: Facts) -> Advice | None:
     return Advice("mend", what, why, ptxas_export(capability))
 
 
+def _launch(facts: Facts) -> Advice | None:
+    triton = facts["triton"]
+    why = slow_launch(triton["version"]) if triton["installed"] else None
+    if why is None:
+        return None
+    return Advice(
+        "note",
+        f"Triton {triton['version']} launches the RMSNorm kernels the slow way",
+        why,
+        "pip install torch==2.11.0",
+    )
+
+
 CHECKS: tuple[Check, ...] = (
     Check("jetpack", ("python_version",), _jetpack),
     Check("onnxruntime_twice", ("installed",), _both_onnxruntimes),
@@ -134,5 +147,6 @@ CHECKS: tuple[Check, ...] = (
     Check("numpy_on_jetpack", ("installed",), _numpy_two),
     Check("pyarrow_beside_numpy", ("installed",), _pyarrow),
     Check("triton_ptxas", ("triton",), _ptxas),
+    Check("triton_launch", ("triton",), _launch),
     Check("lost_links", ("lost_links",), _links),
 )

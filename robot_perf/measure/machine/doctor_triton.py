@@ -20,7 +20,7 @@ _ORIN_L4T, _ORIN = 36, 87  # JetPack 6 runs on Orin alone, whose GPU NVML does n
 def triton_facts(
     installed: Sequence[Mapping[str, Any]], l4t: Mapping[str, Any] | None, environment: Mapping[str, str] = os.environ
 ) -> dict[str, Any]:
-    """{"installed": False}, or {"installed": True, "capability": major*10+minor, "ptxas": path, "ptxas_cuda": [major, minor]}.
+    """{"installed": False}, or {"installed": True, "version", "capability": major*10+minor, "ptxas": path, "ptxas_cuda": [major, minor]}.
 
     Raises OSError or ValueError where the GPU or the ptxas can't be asked.
     """
@@ -34,6 +34,7 @@ def triton_facts(
         raise ValueError(f"{path} names no CUDA release")
     return {
         "installed": True,
+        "version": rows[0]["version"],
         "capability": capability,
         "ptxas": str(path),
         "ptxas_cuda": [int(found[1]), int(found[2])],

@@ -150,7 +150,7 @@ def test_the_ptxas_that_triton_would_run_is_asked_for_its_release(tmp_path, monk
     installed, tool = a_triton(tmp_path, "12.9")
     orin = {"release": 36, "revision": "4.3"}  # its GPU is known without NVML
     found = doctor_triton.triton_facts(installed, orin, {})
-    assert found == {"installed": True, "capability": 87, "ptxas": str(tool), "ptxas_cuda": [12, 9]}
+    assert found == {"installed": True, "version": "3.6.0", "capability": 87, "ptxas": str(tool), "ptxas_cuda": [12, 9]}
     monkeypatch.setattr(doctor_triton, "_capability", lambda: 110)
     thor = doctor_triton.triton_facts(installed, {"release": 38, "revision": "2"}, {})
     finding = {f.check: f for f in judge_facts({"triton": thor})}["triton_ptxas"]
