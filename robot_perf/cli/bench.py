@@ -47,7 +47,7 @@ def command(
     hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds.", rich_help_panel=BENCH)] = 20.0,
     load_s: Annotated[float, typer.Option(help="A policy that takes longer to load is given up, seconds.", rich_help_panel=BENCH)] = 600.0,
     merge: Annotated[Path | None, typer.Option(help="Only make one table of the bench.json files under this folder.", rich_help_panel=OUTPUT, show_default=False)] = None,
-    redraw: Annotated[Path | None, typer.Option(help="Only draw the folder's bench.json again: text, markdown, pictures, page, advice.", rich_help_panel=OUTPUT, show_default=False)] = None,
+    redraw: Annotated[Path | None, typer.Option(help="Only draw the folder's bench.json again: text, markdown, pictures, page, answers, advice.", rich_help_panel=OUTPUT, show_default=False)] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder of the report; with --merge a .md or .json file.", rich_help_panel=OUTPUT, show_default="reports/<device>")] = None,
     json: Json = False,
     force: Force = False,

@@ -12,7 +12,11 @@ from robot_perf.cli.options import Json, emit_json
 from robot_perf.errors import ExitCode, unknown
 
 _CODES = {True: ExitCode.FAIL, False: ExitCode.PASS, None: ExitCode.INCONCLUSIVE}
-_WORDS = {True: "true", False: "false", None: "can't say"}
+_WORDS = {
+    True: "true",
+    False: "false",
+    None: "can't say: measure A and B longer, or let --inconclusive-is fail or pass decide",
+}
 
 
 def command(
@@ -27,7 +31,10 @@ def command(
     ] = None,
     aa: Annotated[
         tuple[Path, Path] | None,
-        typer.Option(help="Two Runs of the same thing: how much those differ is noise.", show_default=False),
+        typer.Option(
+            help="Two Runs of the same thing: how far those lie apart is noise, if that is more than 5 % of A.",
+            show_default=False,
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,

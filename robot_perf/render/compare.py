@@ -13,6 +13,12 @@ __all__ = ["comparison_text"]
 
 _STYLE = {"faster": "bold green", "slower": "bold red", "no difference": "bold", "can't say": "bold yellow"}
 
+_BETWEEN = "two Runs can't tell a difference of the size by which runs of the same thing differ"
+_NEXT = (
+    "to be sure of a small difference, measure A and B in turns, six times: six differences of one sign are chance in 3 %; "
+    "longer runs only narrow the interval"
+)
+
 
 def comparison_text(comparison: Comparison, a: str, b: str, *, width: int = 100) -> Text:
     """B seen from A; `a` and `b` are the names of the two Run files."""
@@ -30,11 +36,12 @@ def comparison_text(comparison: Comparison, a: str, b: str, *, width: int = 100)
         lines += labelled(figure.percentile, _figure(figure), width)
     if comparison.misses is not None:
         lines += labelled("misses", _misses(comparison.misses), width)
-    lines += labelled("noise", f"floor {_ns(latency.floor_ns)}: {latency.floor_source}", width, label_style="dim")
+    noise = f"floor {_ns(latency.floor_ns)}: {latency.floor_source}; {_BETWEEN}"
+    lines += labelled("noise", noise, width, label_style="dim")
     for difference in comparison.differs:
         lines += labelled("differs", clean(difference), width, label_style="dim")
-    if latency.answer == "can't say" and "A/A" not in latency.floor_source[:3]:
-        lines += labelled("next", "measure A twice more and add the pair: --aa A1.parquet A2.parquet", width)
+    if latency.answer != "no difference":
+        lines += labelled("next", _NEXT, width)
     return join(lines)
 
 
@@ -54,6 +61,8 @@ def _misses(m: MissContrast) -> str:
     p = min(m.p_more, m.p_fewer)
     overruns = min(m.p_more_overruns, m.p_fewer_overruns)
     answer = {"more": "B misses more", "fewer": "B misses less"}.get(m.answer, m.answer)
+    if m.higher and m.answer != "more":
+        answer = "B's rate is higher, which may be chance; longer runs would tell (five overruns against none do)"
     return f"{counts}: {answer} (Fisher exact, one-sided: p {p:.2g} of misses, {overruns:.2g} of overruns)"
 
 

@@ -71,9 +71,7 @@ class Point:
     device_p50_ns: int | None = None
     releases: int = 0
     misses: int = 0
-    floor: float | None = (
-        None  # A/A noise floor: largest relative difference between its own blocks that noise explains
-    )
+    floor: float | None = None  # A/A noise floor, share of the median: what two such points differ by through chance
     floor_reason: str = ""
     penalty: float | None = None  # p50 here over p50 tight
     cpu_share: float | None = None  # of one processor, the whole measured process

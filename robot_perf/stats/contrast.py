@@ -14,11 +14,13 @@ from robot_perf.stats.ranks import nearest_rank
 
 __all__ = [
     "Difference",
+    "block_floor",
     "fisher_more",
     "mann_whitney",
     "median_difference",
     "quantile",
     "quantile_difference",
+    "typical_floor",
 ]
 
 Values = NDArray[np.float64] | NDArray[np.int64]
@@ -28,13 +30,15 @@ _HALF = Fraction(1, 2)
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """B minus A of one percentile, with a bootstrap interval. Infinite where one of them is a skipped release."""
+    """B minus A of one percentile and B over A, with bootstrap intervals. Infinite where one is a skipped release."""
 
     a: float
     b: float
     low: float
     high: float
     confidence: float
+    ratio_low: float
+    ratio_high: float
 
     @property
     def value(self) -> float:
@@ -117,14 +121,50 @@ def _minus(b: float, a: float) -> float:
 def _percentile_interval(
     a: float, b: float, da: NDArray[np.float64], db: NDArray[np.float64], confidence: float
 ) -> Difference:
-    with np.errstate(invalid="ignore"):
-        differences = np.where(da == db, 0.0, db - da)
-    differences.sort()
+    # B - r A lies above 0 in exactly those resamples in which B / A lies above r: one interval serves every ratio.
+    with np.errstate(invalid="ignore", divide="ignore"):
+        differences = np.sort(np.where(da == db, 0.0, db - da))
+        ratios = np.sort(np.where(da == db, 1.0, db / da))
     tail = (1 - confidence) / 2
     n = len(differences)
-    low = differences[max(0, math.floor(tail * n) - 1)]
-    high = differences[min(n - 1, math.ceil((1 - tail) * n) - 1)]
-    return Difference(a, b, float(low), float(high), confidence)
+    low, high = max(0, math.floor(tail * n) - 1), min(n - 1, math.ceil((1 - tail) * n) - 1)
+    ends = (float(x) for x in (differences[low], differences[high], confidence, ratios[low], ratios[high]))
+    return Difference(a, b, *ends)
+
+
+def block_floor(a: Values, b: Values, confidence: float = 0.95) -> float | None:
+    """|log(B / A)| of the means of two sets of block medians that chance exceeds in 1 - `confidence`; None without spread.
+
+    Student's t with the standard deviation of log medians pooled over the two sets. A block is the unit: steps of one block
+    share its luck. Where one set scatters 10 times as much as the other, chance exceeds it in 12 % with two blocks each
+    (4: 9 %, 8: 7 %). Raises ValueError for a median that is not positive.
+    """
+    freedom = len(a) + len(b) - 2
+    if freedom < 1 or not len(a) or not len(b):
+        return None
+    squares = sum(float(np.sum((x - x.mean()) ** 2)) for x in (_logs(a), _logs(b)))
+    error = math.sqrt(squares / freedom * (1 / len(a) + 1 / len(b)))
+    return float(_scipy.t.ppf((1 + confidence) / 2, freedom)) * error
+
+
+def typical_floor(x: Values, confidence: float = 0.95) -> float | None:
+    """The same for two such sets as `x`, as a best guess from `x` alone: as often too small as too large. None for one.
+
+    Student's t of two blocks would multiply their distance by 9; half of all such guesses are below the true floor, so that
+    the median over many sets estimates it.
+    """
+    k = len(x)
+    if k < 2:
+        return None
+    unbiased = float(np.var(_logs(x), ddof=1)) * (k - 1) / float(_scipy.chi2.ppf(0.5, k - 1))
+    return float(_scipy.norm.ppf((1 + confidence) / 2)) * math.sqrt(unbiased * 2 / k)
+
+
+def _logs(x: Values) -> NDArray[np.float64]:
+    values = np.asarray(x, dtype=np.float64)
+    if len(values) and not values.min() > 0:
+        raise ValueError("the median is zero")
+    return np.log(values)
 
 
 def fisher_more(misses_a: int, n_a: int, misses_b: int, n_b: int) -> float:

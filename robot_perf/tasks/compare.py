@@ -1,4 +1,4 @@
-"""`compare`: two saved Runs, perhaps with an A/A pair that says how much two runs of the same thing differ."""
+"""`compare`: two saved Runs, perhaps with an A/A pair: how far two runs of the same thing lay apart, once."""
 
 from __future__ import annotations
 

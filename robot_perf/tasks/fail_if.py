@@ -8,9 +8,10 @@
     amount       a ratio such as 1.1 (B is 1.1 times A), a share such as 10% (B is 10 % above A),
                  or a difference such as 0.5ms, 200us or 100ns
 
-`slower` and `faster` are the answer on p50, noise floor included; `misses` is true when B misses more than A. A figure is
-compared by its interval: true when all of it satisfies the condition, false when none does, else unknown. Unknown is no
-pass: the command says INCONCLUSIVE. `and`, `or` and `not` are Kleene's.
+`slower` and `faster` are the answer on p50, noise floor included. `misses` is true when B is shown to miss more than A, false
+when its rate is no higher than A's, and unknown when it is higher but that may be chance. A figure is
+compared by its interval, a ratio or share by that of B over A: true when all of it satisfies the condition, false when none
+does, else unknown. Unknown is no pass: the command says INCONCLUSIVE. `and`, `or` and `not` are Kleene's.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from robot_perf.analyze.comparison.compare import CANT_SAY, FASTER, SLOWER, Comparison, LatencyContrast
+from robot_perf.analyze.comparison.compare import CANT_SAY, FASTER, SLOWER, Comparison, LatencyContrast, MissContrast
 from robot_perf.errors import UsageError
 from robot_perf.units import parse_duration_ns
 
@@ -144,11 +145,19 @@ def _evaluate(tree: Tree, c: Comparison) -> Answer:
     if head == "never":
         return False
     if head == "misses":
-        return None if c.misses is None else c.misses.answer == "more"
+        return _misses_more(c.misses)
     if head in (SLOWER, FASTER):
         return None if c.latency.answer == CANT_SAY else c.latency.answer == head
     name, operator, amount = (str(part) for part in tree)
     return _compare(c.latency if name == "p50" else c.tail, operator, amount)
+
+
+def _misses_more(misses: MissContrast | None) -> Answer:
+    if misses is None or not (misses.releases_a and misses.releases_b):
+        return None
+    if misses.answer == "more":
+        return True
+    return None if misses.higher else False
 
 
 def _compare(figure: LatencyContrast, operator: str, amount: str) -> Answer:
@@ -156,11 +165,12 @@ def _compare(figure: LatencyContrast, operator: str, amount: str) -> Answer:
     if figure.a_ns is None:
         # nothing was estimable; or A's percentile is a skipped release, and any finite one of B lies below it
         return None if figure.b_ns is None else operator in ("<", "<=")
-    limit: float | Fraction = _limit_ns(amount, figure.a_ns)
+    limit, of_a = _limit(amount)
     # an end of the interval that is no number lies on a skipped release; where B's own value does, both ends may
-    below = math.inf if figure.b_ns is None else -math.inf
-    low = below if figure.low_ns is None else figure.low_ns
-    high = math.inf if figure.high_ns is None else figure.high_ns
+    below = math.inf if of_a or figure.b_ns is None else -math.inf
+    ends = (figure.ratio_low, figure.ratio_high) if of_a else (figure.low_ns, figure.high_ns)
+    low = below if ends[0] is None else ends[0]
+    high = math.inf if ends[1] is None else ends[1]
     if operator in ("<", "<="):
         low, high, limit, operator = -high, -low, -limit, operator.replace("<", ">")
     if low > limit or (operator == ">=" and low == limit):
@@ -168,10 +178,14 @@ def _compare(figure: LatencyContrast, operator: str, amount: str) -> Answer:
     return False if high < limit or (operator == ">" and high == limit) else None
 
 
-def _limit_ns(amount: str, a_ns: int) -> Fraction:
+def _limit(amount: str) -> tuple[Fraction, bool]:
+    """A multiple of A with True, or a difference in ns with False.
+
+    A is as uncertain as B: its interval counts in a multiple, so that is held against the interval of B over A.
+    """
     number = amount.replace(" ", "")
     if number.endswith("%"):
-        return Fraction(number[:-1]) / 100 * a_ns
+        return 1 + Fraction(number[:-1]) / 100, True
     if number[-1].isalpha():
-        return Fraction(parse_duration_ns(number))
-    return (Fraction(number) - 1) * a_ns
+        return Fraction(parse_duration_ns(number)), False
+    return Fraction(number), True

@@ -19,6 +19,7 @@ def files(tmp_path_factory):
         "a": make_run(executions(1000), scheduled=1000),
         "again": make_run(executions(1000, seed=3), scheduled=1000),
         "slow": make_run(executions(1000, typical_ns=450 * US, slow=slow), scheduled=1000),
+        "stall": make_run(executions(1000, seed=3, slow={500: 390 * MS}), scheduled=1000),
         "short": make_run(executions(4), scheduled=4),
         "rate": make_run(executions(500), period_ns=10 * MS, scheduled=500),
         "invalid": make_run(executions(100), scheduled=1000, state="interrupted after 100 of 1,000 releases"),
@@ -72,9 +73,30 @@ def test_text_names_answer_and_files(files, capsys):
     assert out.splitlines()[-1] == "fail if    slower: true"
 
 
-def test_an_a_a_pair_sets_the_floor(files, capsys):
-    assert call("compare", files["a"], files["slow"], "--aa", files["a"], files["again"], "--json") == 0
-    assert json.loads(capsys.readouterr().out)["latency"]["floor_source"] == "A/A pair"
+def test_an_a_a_pair_can_raise_the_floor(files, capsys):
+    assert call("compare", files["a"], files["slow"], "--aa", files["a"], files["slow"], "--json") == 0
+    latency = json.loads(capsys.readouterr().out)["latency"]
+    assert latency["floor_source"].startswith("A/A pair, the largest")
+    assert latency["answer"] == "no difference"
+
+
+def test_the_text_says_what_two_runs_cannot_tell_and_what_would(files, capsys):
+    call("compare", files["a"], files["slow"])
+    out = " ".join(capsys.readouterr().out.split())
+    assert "two Runs can't tell a difference of the size by which runs of the same thing differ" in out
+    assert "next to be sure of a small difference, measure A and B in turns, six times" in out
+
+
+def test_misses_that_may_be_chance_are_no_pass(files, capsys):
+    """One stall of B, none of A: p 0.5, and the gate let it through with exit code 0."""
+    assert call("compare", files["a"], files["stall"], "--fail-if", "misses") == 3
+    out = " ".join(capsys.readouterr().out.split())
+    assert "B's rate is higher, which may be chance; longer runs would tell" in out
+    assert out.endswith(
+        "fail if misses: can't say: measure A and B longer, or let --inconclusive-is fail or pass decide"
+    )
+    assert call("compare", files["stall"], files["a"], "--fail-if", "misses") == 0
+    capsys.readouterr()
 
 
 @pytest.mark.parametrize(("b", "words"), [("rate", "loop.period_ns: 20.00 ms and 10.00 ms"), ("invalid", "INVALID")])

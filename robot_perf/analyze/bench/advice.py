@@ -36,8 +36,10 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
             return Advice(policy, rate, f"at {_rate(rate)}: none of these: {_too_slow(candidates)}")
         candidates = keeping
     affordable = [(r, p) for r, p in candidates if _added_share(r, p) <= AFFORDABLE]
-    row, point = _cheapest_of_the_best(affordable or candidates)
-    best_row, best = _cheapest_of_the_best(candidates)
+    floors = sorted(_floor(point) for _, point in candidates)
+    noise = floors[len(floors) // 2]
+    row, point = _cheapest_of_the_best(affordable or candidates, noise)
+    best_row, best = _cheapest_of_the_best(candidates, noise)
     tight = row.point(TIGHT)
     tight_p50 = None if tight is None else tight.p("p50")
     p50 = point.p("p50") or 0
@@ -69,14 +71,12 @@ def _too_slow(candidates: Sequence[tuple[Row, Point]]) -> str:
     return f"the fastest, {row.backend}{_with(point)}, takes {took}"
 
 
-def _cheapest_of_the_best(candidates: Sequence[tuple[Row, Point]]) -> tuple[Row, Point]:
+def _cheapest_of_the_best(candidates: Sequence[tuple[Row, Point]], noise: float) -> tuple[Row, Point]:
+    """`noise` is a share of the smallest median: candidates within it are equal."""
     best = min(candidates, key=lambda c: c[1].p("p50") or 0)
     level = best[1].p("p50") or 0
-
-    floors = sorted(_floor(point) for _, point in candidates)
-    noise = floors[len(floors) // 2] * level
     return min(
-        (c for c in candidates if (c[1].p("p50") or 0) - level <= noise),
+        (c for c in candidates if (c[1].p("p50") or 0) - level <= noise * level),
         key=lambda c: (c[1].keep_warm != "none", round(c[1].cpu_share or 0.0, 2), _parts(c[1]), c[1].p("p50") or 0),
     )
 

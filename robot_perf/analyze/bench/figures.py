@@ -1,35 +1,36 @@
 """The figures of a bench: what a point's blocks say together, its noise floor, which of two backends is faster.
 
-A/A floor: the blocks of one backend at one rate are runs of the same thing, interleaved with the others'. How far their medians
-lie apart, interval included, is what noise explains; a difference between two backends inside the larger of their two floors
-is "no difference" (measurement.md §13).
+A/A floor: the blocks of one backend at one rate are runs of the same thing, interleaved with the others'. By how far their
+medians scatter, two means of as many of them differ by chance; a difference between two backends inside what chance exceeds
+in 5 %, from the blocks of both, is "no difference" (measurement.md §13). More blocks make the floor smaller.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.validity import invalid_reasons
-from robot_perf.run.bench_report import INVALID, OK, TIGHT, Answer, Block, Figure, Point
+from robot_perf.run.bench_report import INVALID, OK, TIGHT, Answer, BenchReport, Block, Figure, Point
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 from robot_perf.stats import contrast
 from robot_perf.stats.ranks import Sample, not_estimable, parse_percentile, smallest_n, two_sided_ranks
 from robot_perf.units import format_duration
 
-__all__ = ["block_figures", "median_answer", "point_of", "with_penalty"]
+__all__ = ["block_figures", "judged_again", "median_answer", "point_of", "with_penalty"]
 
 PERCENTILES = ("p50", "p90", "p99", "p99.9")
 UNKNOWN_FLOOR = 0.05  # one block says nothing about the variation between blocks
 _CURVE = 80
 _CONFIDENCE = 0.95
+_HALF = Fraction(1, 2)
 
 Ints = NDArray[np.int64]
 
@@ -149,24 +150,26 @@ def curve(values: Ints) -> tuple[tuple[float, int], ...]:
 
 
 def noise_floor(series: Sequence[Ints]) -> tuple[float | None, str]:
-    """Relative A/A floor of the median: the largest end of any interval between two blocks, over the pooled median."""
-    usable = [s for s in series if len(s) >= smallest_n(Fraction(1, 2), _CONFIDENCE)]
-    if len(usable) < 2:
+    """A/A floor of one backend's blocks, as a share of the median: a best guess, `typical_floor`."""
+    return _own_floor(_medians(series))
+
+
+def _medians(series: Sequence[Ints]) -> list[int]:
+    """Of each block that has steps enough for a median."""
+    return [int(contrast.quantile(s, _HALF)) for s in series if len(s) >= smallest_n(_HALF, _CONFIDENCE)]
+
+
+def _own_floor(medians: Sequence[int]) -> tuple[float | None, str]:
+    if len(medians) < 2:
         return UNKNOWN_FLOOR, "one block: 5 % is assumed, for identical runs are known to differ by more"
-    level = contrast.quantile(np.concatenate(usable), Fraction(1, 2))
-    if not level > 0:
+    if not min(medians) > 0:
         return None, "the median is zero"
-    ends = []
-    for a, b in combinations(usable, 2):
-        d = contrast.median_difference(a, b, confidence=_CONFIDENCE)
-        ends += [abs(d.low), abs(d.high)]
-    return max(ends) / level, f"{len(usable)} blocks of the same backend, interleaved"
+    log_ratio = contrast.typical_floor(np.array(medians), _CONFIDENCE) or 0.0
+    return -math.expm1(-log_ratio), f"{len(medians)} blocks of the same backend, interleaved"
 
 
 def with_penalty(points: Sequence[Point]) -> tuple[Point, ...]:
     """The points with their duty-cycle penalty: p50 over the p50 back to back without keep-warm (metric 19)."""
-    from dataclasses import replace
-
     tight = next((p.p("p50") for p in points if p.rate == TIGHT and p.status == OK), None)
 
     def one(point: Point) -> Point:
@@ -181,30 +184,72 @@ def with_penalty(points: Sequence[Point]) -> tuple[Point, ...]:
 def median_answer(
     policy: str, rate: str, a: tuple[str, Point, Sequence[Run]], b: tuple[str, Point, Sequence[Run]]
 ) -> Answer:
-    """B seen from A: (label, point, runs) each. Three-valued against the larger of the two A/A floors."""
-    (name_a, point_a, runs_a), (name_b, point_b, runs_b) = a, b
+    """B seen from A: (label, point, runs) each. Three-valued against the A/A floor of their blocks."""
+    (name_a, _, runs_a), (name_b, _, runs_b) = a, b
     bad = [f"{name} is {p.status}" for name, p, _ in (a, b) if p.status != OK]
     if bad:
         return Answer(policy, rate, name_a, name_b, "can't say", "; ".join(bad))
-    x, y = (np.concatenate([executions(r) for r in runs]) for runs in (runs_a, runs_b))
-    if min(len(x), len(y)) < smallest_n(Fraction(1, 2), _CONFIDENCE):
-        return Answer(policy, rate, name_a, name_b, "can't say", f"the median is {not_estimable(Fraction(1, 2))}")
+    blocks_a, blocks_b = ([executions(r) for r in runs] for runs in (runs_a, runs_b))
+    x, y = np.concatenate(blocks_a), np.concatenate(blocks_b)
+    if min(len(x), len(y)) < smallest_n(_HALF, _CONFIDENCE):
+        return Answer(policy, rate, name_a, name_b, "can't say", f"the median is {not_estimable(_HALF)}")
     d = contrast.median_difference(x, y, confidence=_CONFIDENCE)
-    floors = [p.floor * v for p, v in ((point_a, d.a), (point_b, d.b)) if p.floor is not None]
-    floor = max(floors, default=UNKNOWN_FLOOR * d.a)
-    words = f"{name_b} - {name_a} is {_signed(d.low)} to {_signed(d.high)} (95 %)"
+    found = Answer(policy, rate, name_a, name_b, "", "", round(d.value), round(d.low), round(d.high))
+    return _judged(found, _floor_between(_medians(blocks_a), _medians(blocks_b)) * max(d.a, d.b))
+
+
+def _floor_between(a: Sequence[int], b: Sequence[int]) -> float:
+    """The A/A floor between two backends, as a share of the larger median: there log(B / A) is as far in either direction."""
+    if min((*a, *b), default=0) <= 0:
+        return UNKNOWN_FLOOR
+    log_ratio = contrast.block_floor(np.array(a), np.array(b), _CONFIDENCE)
+    return UNKNOWN_FLOOR if log_ratio is None else -math.expm1(-log_ratio)
+
+
+def _judged(found: Answer, floor: float) -> Answer:
+    """The answer against the floor, ns: the interval wholly beyond it, the difference inside it, or neither.
+
+    Not the interval inside it: the blocks' scatter holds the noise within them already, and where there is no other the two
+    are as wide, so that backends which are the same would be "can't say" the more often, the more blocks they have.
+    """
+    value, low, high = found.difference_ns or 0, found.low_ns or 0, found.high_ns or 0
+    words = f"{found.b} - {found.a} is {_signed(value)} ({_signed(low)} to {_signed(high)}, 95 %)"
     limit = f"noise floor {format_duration(floor)}"
-    if d.high < -floor:
+    if high < -floor:
         answer, reason = "faster", f"{words}, beyond the {limit}"
-    elif d.low > floor:
+    elif low > floor:
         answer, reason = "slower", f"{words}, beyond the {limit}"
-    elif -floor <= d.low and d.high <= floor:
+    elif abs(value) <= floor:
         answer, reason = "no difference", f"{words}, inside the {limit}"
     else:
-        answer, reason = "can't say", f"{words} reaches across the {limit}: longer blocks would tell"
-    return Answer(
-        policy, rate, name_a, name_b, answer, reason, round(d.value), round(d.low), round(d.high), round(floor)
-    )
+        answer, reason = "can't say", f"{words}, reaches across the {limit}: more blocks would tell"
+    return replace(found, answer=answer, reason=reason, floor_ns=round(floor))
+
+
+def judged_again(report: BenchReport) -> BenchReport:
+    """The report with its floors and answers by today's rules, from the medians of its blocks; the Runs are not needed."""
+    rows = tuple(replace(row, points=tuple(_with_floor(p) for p in row.points)) for row in report.rows)
+    points = {(row.policy, row.backend, p.rate): p for row in rows for p in row.points if p.keep_warm == "none"}
+
+    def again(answer: Answer) -> Answer:
+        a, b = (points.get((answer.policy, name, answer.rate)) for name in (answer.a, answer.b))
+        if answer.low_ns is None or answer.high_ns is None or a is None or b is None or not (a.blocks and b.blocks):
+            return answer
+        share = _floor_between(_block_medians(a), _block_medians(b))
+        return _judged(answer, share * max(a.p("p50") or 0, b.p("p50") or 0))
+
+    return replace(report, rows=rows, answers=tuple(again(a) for a in report.answers))
+
+
+def _block_medians(point: Point) -> list[int]:
+    return [block.p50_ns for block in point.blocks if block.p50_ns is not None]
+
+
+def _with_floor(point: Point) -> Point:
+    if point.status != OK or not point.blocks:
+        return point
+    floor, reason = _own_floor(_block_medians(point))
+    return replace(point, floor=floor, floor_reason=reason)
 
 
 def _signed(ns: float) -> str:

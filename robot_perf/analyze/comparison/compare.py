@@ -1,7 +1,9 @@
 """Two Runs side by side: faster, slower, no difference or can't say, and who misses more (measurement.md §13).
 
-A difference counts only beyond the noise floor. An A/A pair (two Runs of the same thing) gives the floor between runs;
-without one it is the larger of the drift within the two Runs and 5 % of A, for identical runs are known to differ by more.
+A difference counts only beyond the noise floor: the largest of the drift within the two Runs, 5 % of A and, where there is
+one, an A/A pair (two Runs of the same thing). A pair can only raise it: that two identical runs happened to lie close says
+little, for the next two lie further apart in half of all cases. No floor makes two Runs enough for a difference of the size
+by which runs of the same thing differ.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from robot_perf.units import format_duration
 __all__ = ["Comparison", "DutyCycle", "LatencyContrast", "MissContrast", "compare", "duty_cycle_penalty"]
 
 FASTER, SLOWER, NO_DIFFERENCE, CANT_SAY = "faster", "slower", "no difference", "can't say"
-_UNKNOWN_FLOOR = 0.05  # of A, without an A/A pair
+_LEAST_FLOOR = 0.05  # of A: identical runs are known to differ by more
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,8 @@ class LatencyContrast:
     n_a: int
     n_b: int
     confidence: float
+    ratio_low: float | None  # interval of B over A; None: without bound, for B's percentile is a skipped release there
+    ratio_high: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,11 @@ class MissContrast:
     p_fewer: float
     p_more_overruns: float
     p_fewer_overruns: float
+
+    @property
+    def higher(self) -> bool:
+        """Whether B's share of misses is above A's, shown or not."""
+        return self.misses_b * self.releases_a > self.misses_a * self.releases_b
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +167,8 @@ def _latency(
         n_a=a.releases,
         n_b=b.releases,
         confidence=confidence,
+        ratio_low=found.ratio_low if found and math.isfinite(found.ratio_low) else None,
+        ratio_high=found.ratio_high if found and math.isfinite(found.ratio_high) else None,
     )
 
 
@@ -168,14 +179,9 @@ def _whole(value: float | None) -> int | None:
 def _floor(
     percentile: str, a: Timeline, b: Timeline, same: tuple[Timeline, Timeline] | None, confidence: float
 ) -> tuple[float | None, str]:
-    """The largest difference that noise explains, ns, and where that figure comes from."""
-    if same is not None:
-        noise = _contrast(percentile, *same, confidence)
-        if noise is None or not math.isfinite(max(abs(noise.low), abs(noise.high))):
-            return None, "the A/A pair has no finite interval"
-        return max(abs(noise.low), abs(noise.high)), "A/A pair"
+    """The largest difference that is taken for noise, ns, and which of its sources that is."""
     p = parse_percentile(percentile)
-    shifts, level = [], math.inf
+    shifts, level = [0.0], math.inf
     for line in (a, b):
         values = _responses(line)
         half = len(values) // 2
@@ -185,9 +191,17 @@ def _floor(
         shifts.append(0.0 if first == second else abs(second - first))
     if a.releases:
         level = contrast.quantile(_responses(a), p)
-    floor = max([*shifts, _UNKNOWN_FLOOR * level])
-    source = "drift within the Runs and 5 % of A: without an A/A pair the variation between runs is unknown"
-    return (floor, source) if math.isfinite(floor) else (None, "a skipped release has no finite noise floor")
+    sources = {"drift within the Runs": max(shifts), "5 % of A": _LEAST_FLOOR * level}
+    if same is not None:
+        noise = _contrast(percentile, *same, confidence)
+        if noise is None or not math.isfinite(max(abs(noise.low), abs(noise.high))):
+            return None, "the A/A pair has no finite interval"
+        sources["A/A pair"] = max(abs(noise.low), abs(noise.high))
+    source = max(sources, key=lambda name: sources[name])
+    if not math.isfinite(sources[source]):
+        return None, "a skipped release has no finite noise floor"
+    others = " and ".join(name for name in sources if name != source)
+    return sources[source], f"{source}, the largest of it, {others}" if same else f"{source}, more than {others}"
 
 
 def _answer(percentile: str, d: contrast.Difference, floor: float | None, p_value: float | None) -> tuple[str, str]:
@@ -205,7 +219,7 @@ def _answer(percentile: str, d: contrast.Difference, floor: float | None, p_valu
         return SLOWER, f"{interval}, beyond the {limit}"
     if -floor <= d.low and d.high <= floor:
         return NO_DIFFERENCE, f"not distinguishable: {interval}, inside the {limit}"
-    return CANT_SAY, f"{interval} reaches across the {limit}: longer runs or an A/A pair would tell"
+    return CANT_SAY, f"{interval} reaches across the {limit}"
 
 
 def _signed(ns: float) -> str:

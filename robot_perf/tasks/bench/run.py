@@ -17,7 +17,7 @@ from typing import Any
 
 from robot_perf import __version__
 from robot_perf.analyze.bench.advice import advise
-from robot_perf.analyze.bench.figures import median_answer
+from robot_perf.analyze.bench.figures import judged_again, median_answer
 from robot_perf.errors import UsageError
 from robot_perf.measure.machine.fingerprint import fingerprint
 from robot_perf.measure.processes.process import on_ending, signal_name
@@ -261,8 +261,8 @@ def _compared(name: str, request: BenchRequest, one: PolicyBench, rows: Any) -> 
 
 
 def redrawn(folder: Path) -> BenchReport:
-    """The report of a folder with its advice worked out again by today's rules; saved. Nothing is measured."""
-    report = load(folder / FILE_NAME)
+    """The report of a folder with its floors, answers and advice by today's rules; saved. Nothing is measured."""
+    report = judged_again(load(folder / FILE_NAME))
     rates = [rate for rate in report.rates if rate != TIGHT]
     advice = tuple(advise(head.name, rate, report.rows) for head in report.policies for rate in rates)
     report = replace(report, advice=advice)

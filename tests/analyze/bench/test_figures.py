@@ -9,9 +9,17 @@ import pytest
 from fake_runs import executions, make_run
 
 from robot_perf.analyze.bench.advice import advise
-from robot_perf.analyze.bench.figures import block_figures, median_answer, noise_floor, point_of, with_penalty
+from robot_perf.analyze.bench.figures import (
+    block_figures,
+    judged_again,
+    median_answer,
+    noise_floor,
+    point_of,
+    with_penalty,
+)
 from robot_perf.analyze.bench.merge import merge
 from robot_perf.run.bench_report import INVALID, OK, TIGHT, BenchReport, Figure, Machine, Point, PolicyHead, Row
+from robot_perf.stats.contrast import block_floor, typical_floor
 
 MS, US = 1_000_000, 1_000
 
@@ -89,6 +97,70 @@ def test_a_difference_inside_the_floor_is_none():
     found = answer(100, 103, shift=1.3)
     assert found.answer == "no difference"
     assert "inside the noise floor" in found.reason
+
+
+def scattered(rng, typical_us: float, blocks: int, spread: float):
+    """Blocks of one backend whose medians scatter by `spread`."""
+    runs = [
+        block(int(rng.integers(1 << 30)), typical_us * np.exp(spread * rng.standard_normal())) for _ in range(blocks)
+    ]
+    return point_of("50", 20 * MS, "none", runs, [block_figures(run, i, "") for i, run in enumerate(runs)]), runs
+
+
+def answers_of(rng, slower: float, blocks: int, spread: float, times: int) -> list[str]:
+    found = []
+    for _ in range(times):
+        (pa, ra), (pb, rb) = scattered(rng, 100, blocks, spread), scattered(rng, 100 * slower, blocks, spread)
+        found.append(median_answer("p", "50", ("a", pa, ra), ("b", pb, rb)).answer)
+    return found
+
+
+def test_two_blocks_of_the_same_thing_seldom_differ():
+    """Where blocks scatter by 20 %, the largest distance between a backend's two blocks let 15 % pass for a difference."""
+    found = answers_of(np.random.default_rng(4), 1.0, 2, 0.2, 150)
+    assert sum(a in ("faster", "slower") for a in found) <= 10
+
+
+def test_more_blocks_see_a_smaller_difference():
+    """The largest distance between any two blocks grew with their number: 96 % said "no difference" of 10 % with eight."""
+    found = answers_of(np.random.default_rng(5), 1.1, 8, 0.03, 20)
+    assert found.count("slower") >= 18
+
+
+def test_more_blocks_of_the_same_thing_are_still_no_difference():
+    """Blocks that differ by the noise within them alone: the whole interval inside the floor would be rare."""
+    found = answers_of(np.random.default_rng(6), 1.0, 6, 0.0, 20)
+    assert found.count("no difference") >= 18
+
+
+def test_blocks_with_the_same_median_or_too_few_of_them():
+    assert block_floor(np.array([5, 5]), np.array([7, 7])) == 0
+    assert block_floor(np.array([5]), np.array([7])) is None
+    assert block_floor(np.array([5]), np.array([7, 7.7])) == pytest.approx(
+        12.706 * np.log(1.1) / 2**0.5 * 1.5**0.5, rel=1e-3
+    )
+    with pytest.raises(ValueError, match="zero"):
+        block_floor(np.array([0, 5]), np.array([7, 7]))
+
+
+def test_a_point_s_own_floor_is_too_small_as_often_as_too_large():
+    rng = np.random.default_rng(6)
+    for blocks in (2, 4):
+        found = [typical_floor(np.exp(0.01 * rng.standard_normal(blocks))) for _ in range(2000)]
+        assert np.median(found) == pytest.approx(1.96 * 0.01 * (2 / blocks) ** 0.5, rel=0.06)
+
+
+def test_a_saved_report_is_judged_again_from_its_blocks():
+    points = {"eager": point(100, (1, 2), 1.1), "graph": point(130, (3, 4), 1.1)}
+    rows = tuple(Row("p", name, name, points=(p,)) for name, (p, _) in points.items())
+    now = median_answer("p", "50", *((name, p, runs) for name, (p, runs) in points.items()))
+    report = BenchReport(Machine("d"), (), rows=rows, answers=(now,))
+    assert judged_again(report) == report
+    old = replace(now, answer="slower", reason="", floor_ns=1)
+    old_rows = tuple(replace(r, points=(replace(r.points[0], floor=0.5),)) for r in rows)
+    assert judged_again(replace(report, answers=(old,), rows=old_rows)) == report
+    bare = replace(report, rows=tuple(replace(r, points=(replace(r.points[0], blocks=()),)) for r in rows))
+    assert judged_again(bare).answers == (now,)  # nothing to judge it by: it stays as it was
 
 
 def test_the_same_thing_is_never_faster():
@@ -229,3 +301,16 @@ def test_merge_names_the_runtime_of_each_row_by_its_own_facts():
     assert rows["tensorrt[precision=fp16]"].software == "tensorrt 8.6.0, driver 580.1"
     assert rows["graph"].software == "torch 2.11"
     assert rows["tensorrt"].software == "", "it never loaded: which version it would have been is not known"
+
+
+def test_what_is_advised_at_any_price_is_no_slower_than_what_is_affordable():
+    """One noise for both: of the affordable ones alone it was smaller, and the dearer advice named a slower cure."""
+    cures = [
+        at(29, keep_warm="spin-sync", cpu=0.05, floor=0.05),
+        at(34, keep_warm="rehearse:300", cpu=0.02, floor=0.05),
+        at(40, keep_warm="spin:300", cpu=0.90, floor=0.2),
+        at(41, keep_warm="spin:period", cpu=0.95, floor=0.2),
+    ]
+    found = advise("mlp", "50", [row("graph", at(160, floor=0.2), *cures)])
+    assert found.keep_warm == "rehearse:300"
+    assert "at any price" not in found.words
