@@ -75,16 +75,21 @@ def _shuffled(points: tuple[Any, ...]) -> list[Any]:
 
 
 def read_report(path: Path) -> dict[str, Any]:
-    """A report that an earlier bench wrote. Raises UsageError where the file isn't one."""
+    """A report that an earlier bench wrote. Raises UsageError where the file isn't one, or lacks what a summary needs."""
+    from robot_perf.measure.kernel_bench.report import wrong_in
+
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} can't be read as a bench report", detail=str(error)) from error
-    report = report.get("report", report) if isinstance(report, dict) else {}
-    if report.get("schema") != "robot-perf/rmsnorm-1":
+    report = found.get("report", found) if isinstance(found, dict) else None
+    if not isinstance(report, dict) or report.get("schema") != "robot-perf/rmsnorm-1":
         raise UsageError(f"{path} is not an RMSNorm bench report", why="Its schema should be robot-perf/rmsnorm-1.")
-    found: dict[str, Any] = report
-    return found
+    wrong = wrong_in(report)
+    if wrong:
+        do = "Give the JSON as `robot-perf kernels bench rmsnorm -o NAME.json` wrote it."
+        raise UsageError(f"{path} is not a whole RMSNorm bench report", why=f"{wrong}.", do=do)
+    return report
 
 
 def document(report: dict[str, Any], spec_gb_s: float | None = None) -> dict[str, Any]:

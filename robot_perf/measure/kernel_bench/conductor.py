@@ -2,7 +2,7 @@
 
 Why processes: a peer's runtime loads global state, and one that crashes must not take the others' numbers along. Why interleaved:
 clocks and temperature drift; a provider measured minutes after another is measured on another machine. Whoever tunes does so
-before the others touch the GPU: a peer that timed its candidates beside other work would have chosen the wrong one.
+before the others are set up: a peer that timed its candidates beside their work would have chosen the wrong one.
 """
 
 from __future__ import annotations

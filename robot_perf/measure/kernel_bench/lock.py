@@ -1,4 +1,8 @@
-"""One process at a time on the GPU while many compile: an autotuner that shares the GPU picks the wrong kernel for its peer.
+"""One process at a time times a candidate while many compile: an autotuner that shares the GPU picks the wrong kernel for its peer.
+
+Two things take the lock: a candidate that is timed, and the making of inputs. The first call of what another process has just compiled
+does not: compiling and launching are one call, and under the lock compilers would wait for each other. It is one launch, of the
+thousands among which a tuner takes the median.
 
 The lock is a file named by the environment variable below; without it nothing is locked.
 """
@@ -30,7 +34,7 @@ CANDIDATE_MS = {
 
 @contextlib.contextmanager
 def gpu_alone() -> Iterator[None]:
-    """Holds the lock."""
+    """Holds the lock: alone among those that take it."""
     path = os.environ.get(LOCK_VARIABLE)
     if path is None:
         yield

@@ -16,7 +16,6 @@ __all__ = [
     "Point",
     "bytes_touched",
     "left_out",
-    "predicted_ratio",
 ]
 
 PLAIN, ADD = "rms_norm", "add_rms_norm"
@@ -46,16 +45,6 @@ def bytes_touched(point: Point) -> int:
     return passes * point.m * point.d * ITEM_BYTES[point.dtype] + point.d * ITEM_BYTES[point.weight]
 
 
-def predicted_ratio(op: str) -> float:
-    """Bytes of the unfused way over ours, in passes of a 16-bit tensor.
-
-    Plain: the six-kernel FP32 formula in separate torch operations moves 14 bytes per element that one kernel moves in 4 (read
-    x, write and read the FP32 copy, its square, the product; 2- and 4-byte tensors together). Fused add: torch's add then a
-    one-kernel norm moves 5 passes (10 bytes), the fused kernel 4 (8 bytes).
-    """
-    return 10 / 8 if op == ADD else 14 / 4
-
-
 _SHAPES = (
     (1, 1024), (1, 4096), (1, 16384), (1, 65536), (16, 4096), (256, 4096), (4096, 4096), (32768, 4096), (65536, 256),
     (8192, 1000), (8192, 5120), (16384, 8192), (8192, 16384), (4096, 32768), (2048, 65536),
@@ -78,12 +67,13 @@ WIDE: tuple[Point, ...] = _wide()
 MIXED: tuple[Point, ...] = tuple(Point(PLAIN, m, 4096, weight="float32") for m in (1, 4096))
 
 # Who is not run at which points of the wide sweep. Fixed before any of it was measured; the report says so.
-COMPILES = "compiles for each shape anew, for seconds; led at {} of the 30 headline points of the report before"
+# How often one leads at the headline points is counted in each report: a number written here was another report's.
+COMPILES = "compiles for each shape anew, for seconds"
 WIDE_LEFT_OUT = {
-    "eager": "nine kernels, ten times our time at the headline points, fastest at none",
+    "eager": "nine kernels with FP32 temporaries, ten times the bytes",
     "robot-perf, no dependent launch": "a switch of ours, not a peer",
-    "torch.compile": COMPILES.format(2),
-    "torch.compile max-autotune": COMPILES.format(5),
+    "torch.compile": COMPILES,
+    "torch.compile max-autotune": COMPILES,
     "copy": "below 256 MB, where no share of it is asked for",
 }
 BIG_BYTES = 256e6  # from here on a share of the copy is asked for

@@ -169,7 +169,8 @@ def prepare(teams: Mapping[str, Team], points: Mapping[str, Sequence[Point]], li
 def tune(workers: Mapping[str, WorkerProcess], point: Point) -> dict[str, Any]:
     """Has these providers compile a point that was not compiled ahead, and tune for it; seconds per provider.
 
-    The others wait meanwhile: setting up beside it they would disturb its timing.
+    The others wait with setting up, which would disturb its timing. What these compile beside each other waits only with timing
+    candidates (lock.py).
     """
     for worker in workers.values():
         worker.send(command="prepare", points=[asdict(point)], limit_s=PATIENCE_S, anew=True)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from robot_perf.measure.kernel_bench.means import all_means, led
 from robot_perf.measure.kernel_bench.points import BIG_BYTES
 from robot_perf.measure.kernel_bench.verdicts import (
     FEW_ROWS,
@@ -31,7 +32,6 @@ __all__ = ["PEER_BAR", "fastest", "summarise"]
 
 T0_WIDTH = 4096
 FLAT_BYTES = 4
-DRAWS = 2000
 Report = Mapping[str, Any]
 
 
@@ -45,20 +45,16 @@ def summarise(
     wide = [r for r in rows if (r["op"], r["m"], r["d"]) not in chosen and r["weight"] == r["dtype"]]
     boundary = _boundary(rows, report.get("empty_kernel_us"))
     for row in rows:
+        row["headline"] = (row["op"], row["m"], row["d"]) in chosen and row["weight"] == row["dtype"]
         row["launch_bound"] = None if boundary is None else row["bytes"] < boundary["bytes"]
-    draws = np.random.default_rng(0)
-    rounds = report.get("rounds", 1)
     groups = {
         "headline": main,
         "headline rms_norm": [r for r in main if r["op"] == "rms_norm"],
         "headline add_rms_norm": [r for r in main if r["op"] == "add_rms_norm"],
         "wide": wide,
     }
-    means: dict[str, Any] = {}
-    for who in (OURS, SERIAL):
-        means[who] = {name: _geometric_mean(part, who, "rank", rounds, draws) for name, part in groups.items() if part}
-        if main:
-            means[who]["headline, cold cache"] = _geometric_mean(main, who, "cold", rounds, draws)
+    absent = [n for n in report.get("left_out", ()) if n not in (OURS, SERIAL, "copy")]
+    means = all_means(groups, absent, report.get("rounds", 1))
     late = not_reached(report)
     parts = {
         "headline": Part(main, [p for p in late if (p.op, p.m, p.d) in chosen], None),
@@ -68,6 +64,7 @@ def summarise(
         "rows": rows,
         "boundary": boundary,
         "geometric_mean": means,
+        "left_out": led(main, absent),
         "per_peer": {name: _per_peer(part) for name, part in groups.items() if part},
         "fits": _fits(rows, spec_gb_s),
         "flat": _flat(rows),
@@ -86,6 +83,9 @@ def _row(point: Mapping[str, Any], spec_gb_s: float | None) -> dict[str, Any]:
     copied = copy.get("samples_us", {})
     row["copy_us"] = _spread(copied["cold"])["median"] if copied.get("cold") else None
     row["copy_way"] = copy.get("way")
+    # the same inputs in every process
+    turning = next((f for f in point["providers"].values() if f.get("rotated_bytes")), None)
+    row["rotated"] = turning and {"bytes": turning["rotated_bytes"], "sets": turning["sets"], "by": turning["cold_by"]}
     row["providers"] = {}
     for name, found in point["providers"].items():
         samples = found.get("samples_us", {})
@@ -116,66 +116,6 @@ def _row(point: Mapping[str, Any], spec_gb_s: float | None) -> dict[str, Any]:
             entry["warm_above_peak"] = point["bytes"] / entry["warm"]["median"] / 1e3 > spec_gb_s
         row["providers"][name] = entry
     return row
-
-
-def _us(entry: Mapping[str, Any], key: str) -> float:
-    value = entry[key]
-    return float(value["median"] if isinstance(value, Mapping) else value)
-
-
-def _peers(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: e for n, e in row["providers"].items() if n not in (OURS, SERIAL) and "rank" in e}
-
-
-def ratio(row: Mapping[str, Any], who: str = OURS, key: str = "rank") -> float | None:
-    """Fastest peer's time over `who`'s at a point (`key` rank, warm or cold).
-
-    None where one of them is absent, and where a cold time is lost in the noise of the flush that is taken off it.
-    """
-    peers, mine = _peers(row), row["providers"].get(who, {})
-    if not peers or "rank" not in mine:
-        return None
-    if any(min(e["samples"].get(key, (1.0,))) <= 0 for e in (mine, *peers.values())):
-        return None
-    return min(_us(e, key) for e in peers.values()) / _us(mine, key)
-
-
-def _geometric_mean(
-    rows: Sequence[Mapping[str, Any]], who: str, key: str, rounds: int, draws: np.random.Generator
-) -> dict[str, Any] | None:
-    """Geometric mean over points of (fastest peer / who), with a 95 % bootstrap interval.
-
-    Drawn anew: the turns of a point, the same for everyone (they were interleaved, and drift is larger between turns than within
-    one), then each provider's replays in them. The points are given, not drawn.
-    """
-    usable = [r for r in rows if ratio(r, who, key) is not None]
-    if not usable:
-        return None
-    values = np.array([ratio(r, who, key) for r in usable])
-    logs = np.zeros(DRAWS)
-    for row in usable:
-        turns = draws.integers(0, rounds, (DRAWS, rounds))
-        mine = _resampled(row["providers"][who]["samples"][key], turns, draws)
-        peers = np.stack([_resampled(e["samples"][key], turns, draws) for e in _peers(row).values()])
-        logs += np.log(peers.min(axis=0) / mine)
-    low, high = np.exp(np.percentile(logs / len(usable), [2.5, 97.5]))
-    worst = usable[int(values.argmin())]
-    below = [f"{r['op']} {r['m']} x {r['d']} ({v:.3f})" for r, v in zip(usable, values, strict=True) if v < PEER_BAR]
-    return {
-        "value": float(np.exp(np.log(values).mean())),
-        "low": float(low),
-        "high": float(high),
-        "n": len(usable),
-        "worst": float(values.min()),
-        "worst_point": f"{worst['op']} {worst['m']} x {worst['d']}",
-        "below_bar": below,
-    }
-
-
-def _resampled(samples: Sequence[float], turns: Any, draws: np.random.Generator) -> Any:
-    data = np.asarray(samples).reshape(turns.shape[1], -1)  # a turn's replays are a row
-    replays = draws.integers(0, data.shape[1], (*turns.shape, data.shape[1]))
-    return np.median(data[turns[:, :, None], replays].reshape(len(turns), -1), axis=1)
 
 
 def _per_peer(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -220,7 +220,7 @@ class Worker:
         return {"us": samples}
 
     def prepare(self, points: list[Point], limit_s: float, anew: bool = False) -> dict[str, Any]:
-        """Compiles these points ahead, beside other processes; autotuners still get the GPU alone. Seconds per point.
+        """Compiles these points ahead, beside other processes (lock.py: what waits for what). Seconds per point.
 
         After `limit_s` it starts no further one. What is ready is passed over, but for a tuner that goes by width alone (`anew`).
         """

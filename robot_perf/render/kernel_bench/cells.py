@@ -8,6 +8,7 @@ from typing import Any
 __all__ = [
     "BYTE_RATIOS",
     "OURS",
+    "ROTATED",
     "SERIAL",
     "SHORT",
     "Summary",
@@ -17,6 +18,7 @@ __all__ = [
     "figure",
     "mark",
     "measured",
+    "rotated",
     "table",
     "us",
 ]
@@ -29,10 +31,11 @@ SHORT = {
     "torch.compile max-autotune": "compile max",
 }
 BYTE_RATIOS = (
-    # op, baseline, bytes per element of the baseline and of ours, what the baseline's bytes are
-    ("rms_norm", "eager", 40, 4, "the FP32 formula: nine kernels, six of them of full width, FP32 temporaries"),
-    ("add_rms_norm", "F.rms_norm", 10, 8, "x + r, then F.rms_norm"),
+    # op, baseline, bytes per element asked for, those that the baseline moves, ours, what the baseline is
+    ("rms_norm", "eager", 14, 40, 4, "eager, FP32"),
+    ("add_rms_norm", "F.rms_norm", 10, 10, 8, "x + r, F.rms_norm"),
 )
+ROTATED = "rotated MB (sets)"
 Summary = Mapping[str, Any]
 
 
@@ -66,6 +69,15 @@ def cells(row: Mapping[str, Any], names: Sequence[str], key: str = "rank") -> li
         line.append("–" if found is None else us(found))
     fastest = best(row, key)
     return [*line, "–" if fastest is None else f"{fastest[1]:.2f} ({SHORT.get(fastest[0], fastest[0])})"]
+
+
+def rotated(row: Mapping[str, Any]) -> str:
+    """The footprint of the inputs that take turns with a cold cache, and the number of sets; `read` where it is too small."""
+    found = row.get("rotated")
+    if found is None:
+        return "–"
+    size = found["bytes"] / 1e6
+    return f"{size:.{0 if size >= 10 else 2}f} ({found['sets']})" + ("" if found["by"] == "rotation" else ", read")
 
 
 def us(value: float) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from robot_perf.render.grid import grid
-from robot_perf.render.kernel_bench import sections
+from robot_perf.render.kernel_bench import sections, spread
 from robot_perf.render.kernel_bench.cells import OURS, SERIAL, SHORT, Summary, by_shape, cells, mark, measured, table
 
 __all__ = ["kernel_bench_markdown", "kernel_bench_text"]
@@ -22,7 +22,7 @@ def kernel_bench_text(report: Mapping[str, Any], summary: Summary) -> str:
         if rows:
             header = ["m x d", *(SHORT.get(n, n) for n in names), "best peer / ours"]
             lines += ["", f"{op}, µs per call in a CUDA graph", grid(header, [cells(r, names) for r in by_shape(rows)])]
-    lines += _absent(report)
+    lines += _absent(report, summary)
     return "\n".join(lines) + "\n"
 
 
@@ -57,10 +57,12 @@ def kernel_bench_markdown(report: Mapping[str, Any], summary: Summary, *, comman
         sections.byte_ratios(summary)
         + sections.host(summary)
         + sections.batch_one(summary, names)
+        + spread.spread(summary, names)
+        + spread.compiling(report, summary, names)
         + sections.fit_table(summary)
         + sections.orders(summary, names)
     )
-    return "\n".join([*parts, *_absent(report)]) + "\n"
+    return "\n".join([*parts, *_absent(report, summary)]) + "\n"
 
 
 def _machine(report: Mapping[str, Any]) -> str:
@@ -119,21 +121,39 @@ def _means(summary: Summary) -> list[str]:
     ]
     said = (
         "Fastest peer at each point over ours (above 1: ours is faster), geometric mean with its 95 % bootstrap interval over turns and "
-        "replays: it is about these points, not about others. A point is ranked by its cold time where its inputs can rotate past the cache, else by its warm one; the last lines take the cold one "
-        "everywhere. `serial` is ours with dependent launch off: what the kernels do after and before kernels of others."
+        "replays: it is about these points, not about others. It covers what timing the same calls again would change in this one run, not "
+        "how a peer's autotuner, or its compiler, would choose in another run. A point is ranked by its cold time where its inputs can rotate "
+        "past the cache, else by its warm one, and a mean of both mixes two questions: ranked warm, a launch is most of the time; "
+        "ranked cold, the memory is. The lines `cold cache` take the cold one everywhere. `serial` is ours with dependent launch off: what the kernels do after and before kernels of others."
     )
     return [
         said,
         "",
         *table(["", "points", "mean", "interval", "n", "worst point", "below 0.95"], rows),
         "",
+        *_flattered(summary),
         "Each provider's time over ours:",
         "",
         *table(["provider", "points", "geometric mean", "points where it is ahead", "by more than 5 %"], peers),
     ]
 
 
-def _absent(report: Mapping[str, Any]) -> list[str]:
+def _flattered(summary: Summary) -> list[str]:
+    """What leaving peers out of the wide sweep does to a mean, seen where they ran."""
+    means = summary["geometric_mean"].get(OURS, {})
+    whole, fewer = means.get("headline"), means.get("headline, the wide sweep's peers alone")
+    if not whole or not fewer:
+        return []
+    who = "; ".join(f"{SHORT.get(n, n)} at {e['led']} of {e['of']}" for n, e in summary["left_out"].items())
+    return [
+        "Peers that the wide sweep leaves out are the fastest one at so many headline points: "
+        f"{who}. Without them the headline's mean is {fewer['value']:.3f} instead of {whole['value']:.3f}: so much does leaving "
+        "them out flatter ours there. The wide mean is one without them.",
+        "",
+    ]
+
+
+def _absent(report: Mapping[str, Any], summary: Summary) -> list[str]:
     lines = [
         f"- {n}: not available: {p['unavailable']}" for n, p in report["providers"].items() if p.get("unavailable")
     ]
@@ -153,7 +173,8 @@ def _absent(report: Mapping[str, Any]) -> list[str]:
         for (name, why), where in refused.items()
     ]
     lines += [
-        f"- {SHORT.get(name, name)}: left out by a rule fixed beforehand, {rule['points']} points of the wide sweep: {rule['why']}"
+        f"- {SHORT.get(name, name)}: left out by a rule fixed beforehand, {rule['points']} points of the wide sweep: {_why(rule)}"
+        + _led(summary, name)
         for name, rule in report.get("left_out", {}).items()
         if any(name not in p["providers"] and (name != "copy" or "way" not in p["copy"]) for p in report["points"])
     ]
@@ -169,3 +190,14 @@ def _absent(report: Mapping[str, Any]) -> list[str]:
 def _unprofiled(found: Mapping[str, Any]) -> str:
     why = found.get("profile_error")
     return f"timed, but the profiler failed: {why}" if why else ""
+
+
+def _why(rule: Mapping[str, Any]) -> str:
+    """The rule's reason; reports of before also say how often a peer led in some report before them, which was no count of their own."""
+    why, _, _ = rule["why"].partition("; led at ")
+    return str(why)
+
+
+def _led(summary: Summary, name: str) -> str:
+    found = summary["left_out"].get(name)
+    return f"; here the fastest peer at {found['led']} of {found['of']} headline points" if found else ""
