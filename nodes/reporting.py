@@ -45,10 +45,19 @@ def _percentile(figures: Mapping[str, Any] | None, key: str) -> str:
     return "" if figures is None else _ms(figures.get(key))
 
 
+def lost_words(blocks: int) -> str:
+    """What is missing where a step ran longer than a whole block: no verdict tells of it."""
+    what = "1 block has" if blocks == 1 else f"{blocks} blocks have"
+    return f"{what} no Run and no verdict since activation: a step ran longer than a block; its releases were missed"
+
+
 def loop_values(
-    live: Mapping[str, Any], facts: Mapping[str, Any], unrecorded: int, executor_ns: int | None
+    live: Mapping[str, Any], facts: Mapping[str, Any], unrecorded: int, executor_ns: int | None, lost_blocks: int = 0
 ) -> dict[str, str]:
-    """Keys and values of the control loop's status: one number a key, its unit in the key, empty where there is none."""
+    """Keys and values of the control loop's status: one number a key, its unit in the key, empty where there is none.
+
+    `unrecorded`: steps that no map recorded; `lost_blocks`: whole blocks without a Run.
+    """
     window, total = live.get("window") or {}, live.get("since_activation") or {}
     period = window.get("period_mean_ns")
     values = {
@@ -83,6 +92,7 @@ def loop_values(
         "stale steps": str(total.get("stale", 0)),
         "commands withheld (not finite)": str(total.get("withheld", 0)),
         "steps no map recorded": str(unrecorded),
+        "blocks without a Run": str(lost_blocks),
         "executor spin_once, empty (ms)": _ms(executor_ns),
         "block steps": str(live["block"]["reached"]),
         "block length": str(live["block"]["steps"]),

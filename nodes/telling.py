@@ -156,10 +156,13 @@ class Teller:
         level, text = self._loop
         if self.node.link is None or not self.node.link.alive:
             level, text = max(level, WARN), "the keeper process is gone: steps are not recorded; " + text
+        lost = body.blocks.lost_blocks if body.blocks is not None else 0
+        if lost:
+            level, text = max(level, WARN), f"{reporting.lost_words(lost)}; {text}"
         block = body.blocks.current if body.blocks is not None else None
         facts = {**body.report["backend_facts"], **(block.facts["before"]["events"] if block is not None else {})}
         unrecorded = self.node.activity.unrecorded if self.node.activity else 0
-        values = reporting.loop_values(live, facts, unrecorded, self.node.executor_baseline_ns)
+        values = reporting.loop_values(live, facts, unrecorded, self.node.executor_baseline_ns, lost)
         return self._status(
             level, text, values | {"command subscribers": str(self.node.command_facts()["subscribers"])}
         )
@@ -190,6 +193,9 @@ class Teller:
                 f"{fresh} deadline misses in the last second or more, {totals['misses']} since activation; period {live['period_ns'] / 1e6:g} ms, "
                 f"deadline {live['deadline_ns'] / 1e6:g} ms, worst lateness {max(0, worst - live['deadline_ns']) / 1e6:.2f} ms"
             )
+        lost = body.blocks.lost_blocks if body is not None and body.blocks is not None else 0
+        if self.warnings.due("blocks", lost, now):
+            self.node.get_logger().error(reporting.lost_words(lost))
         for topic, counts in (body.live.counts() if body is not None and body.live is not None else {}).items():
             if fresh := self.warnings.due(topic, counts["malformed"] + counts["nonfinite"], now):
                 self.node.get_logger().warning(f"{topic}: {fresh} messages refused: {counts['problem']}")

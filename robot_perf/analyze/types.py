@@ -32,7 +32,8 @@ class Quantile:
     """One percentile with its two-sided order-statistic interval.
 
     `value` is None with `reason` "skipped" or "not estimable (needs n >= …)". A bound that is None beside a value
-    lies on a skipped release (`high`). `coverage` is the interval's exact coverage.
+    lies on a skipped release (`high`), or, with a `deff` above 1, on no step: too few are independent for an end there.
+    `deff`: so many steps are worth one independent one. `coverage` is the interval's, of n / deff independent steps.
     """
 
     name: str  # "p99.9"
@@ -41,6 +42,8 @@ class Quantile:
     low: int | None
     high: int | None
     coverage: float | None
+    deff: float = 1.0
+    open_ended: bool = False  # no end above (below p50: none below), because too few steps are independent
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +110,7 @@ class QueueStats:
 
 @dataclass(frozen=True, slots=True)
 class Dependence:
-    """Diagnostics of the response time of executed steps: n, and None where a series is too short or constant."""
+    """Diagnostics of the response time of executed steps, lag-1 and Ljung-Box of its ranks: n, and None where a series is too short or constant."""
 
     n: int
     lag1: float | None
@@ -253,6 +256,7 @@ class Verdict:
     assumed_burst: float
     observed_burst: float | None
     deff: float
+    cluster_window: int | None  # releases within which misses cluster, where that and not a burst decides `deff`
     miss_runs: int
     longest_miss_run: int
     pass_at_most: int | None

@@ -1,15 +1,12 @@
 """PASS, FAIL, INCONCLUSIVE or INVALID: does the policy keep its deadline, how surely (measurement.md §9, §10).
 
-PASS iff the upper bound of the miss rate is within the budget, FAIL iff the lower one is beyond it. Both bounds take
-the overrun, not the miss, as the unit of evidence: k/deff misses of n/deff releases with deff = max(1, 2L - 1), where
-L is the larger of the observed and the assumed number of misses per overrun (of hits, where most releases miss).
+The miss rate by `judge_misses`, then the other limits and what makes a measurement invalid; the worst of them decides.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from robot_perf.analyze.checks import limit_checks
+from robot_perf.analyze.evidence import MissEvidence, assumption, judge_misses
 from robot_perf.analyze.explain.attribute import worst_cause
 from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.types import Check, Verdict
@@ -17,62 +14,14 @@ from robot_perf.analyze.validity import invalid_reasons
 from robot_perf.errors import UsageError
 from robot_perf.run.model import Run
 from robot_perf.specs import Budget
-from robot_perf.stats.binomial import Thresholds, lower_bound, thresholds, upper_bound
-from robot_perf.stats.burst import FEW_RUNS, MissRuns, design_effect, miss_runs, probability_of_run
+from robot_perf.stats.binomial import Thresholds, thresholds
+from robot_perf.stats.burst import miss_runs, probability_of_run
 from robot_perf.stats.plan import steps_to_pass
 from robot_perf.units import format_bound, format_count, format_duration, format_probability
 
-__all__ = ["MissEvidence", "judge", "judge_misses"]
+__all__ = ["judge", "judge_misses"]
 
 _WORST_FIRST = ("INVALID", "FAIL", "INCONCLUSIVE", "PASS")
-
-
-@dataclass(frozen=True, slots=True)
-class MissEvidence:
-    """What n releases say about the miss rate. Bounds are None where n = 0."""
-
-    status: str
-    releases: int
-    runs: MissRuns
-    burst: float  # L used: the larger of observed and assumed
-    deff: float
-    upper: float | None
-    lower: float | None
-    plain_upper: float | None
-    plain_lower: float | None
-    clustered: bool  # only the plain bound passes
-
-
-def judge_misses(runs: MissRuns, releases: int, budget: Budget) -> MissEvidence:
-    """The miss-rate part of a verdict: pure counts, so that a plan and a simulation judge as a run is judged."""
-    burst = max(budget.assumed_burst, rarer_run_length(runs, releases))
-    deff = design_effect(burst)
-    if releases == 0:
-        return MissEvidence("INCONCLUSIVE", 0, runs, burst, deff, None, None, None, None, False)
-    k, n, c = runs.misses, releases, budget.confidence
-    upper, lower = upper_bound(k / deff, n / deff, c), lower_bound(k / deff, n / deff, c)
-    plain_upper, plain_lower = upper_bound(k, n, c), lower_bound(k, n, c)
-    if upper <= budget.miss_rate:
-        status = "PASS"
-    elif lower > budget.miss_rate:
-        status = "FAIL"
-    else:
-        status = "INCONCLUSIVE"
-    clustered = status == "INCONCLUSIVE" and plain_upper <= budget.miss_rate
-    return MissEvidence(status, n, runs, burst, deff, upper, lower, plain_upper, plain_lower, clustered)
-
-
-def rarer_run_length(runs: MissRuns, releases: int) -> float:
-    """Mean run length of whichever is rarer, misses or hits: what the bounds take as one observation.
-
-    Where most releases miss, a run of misses is no burst but the rule, and counting it as one observation would leave a
-    loop that missed every single release INCONCLUSIVE. The two-state chain behind deff = 2L - 1 is symmetric in the two.
-    """
-    hits = releases - runs.misses
-    if runs.misses <= hits:
-        return runs.mean_length or 1.0
-    # Between m runs of misses lie m - 1 to m + 1 runs of hits: the fewest give the longest, the careful side.
-    return hits / max(1, runs.runs - 1)
 
 
 def judge(run: Run) -> Verdict:
@@ -116,6 +65,7 @@ def judge(run: Run) -> Verdict:
         assumed_burst=budget.assumed_burst,
         observed_burst=evidence.runs.mean_length,
         deff=evidence.deff,
+        cluster_window=evidence.window,
         miss_runs=evidence.runs.runs,
         longest_miss_run=evidence.runs.longest,
         pass_at_most=decides.pass_at_most,
@@ -162,23 +112,9 @@ def _miss_sentence(evidence: MissEvidence, budget: Budget) -> str:
     return f"{seen}: the miss rate may be anywhere from {low} to {high} ({sure} each way), allowed {allowed}"
 
 
-def assumption(evidence: MissEvidence, budget: Budget) -> str:
-    """What the bounds assume about bursts, in words: part of every verdict's reason."""
-    observed, floor = evidence.runs.mean_length, budget.assumed_burst
-    if 2 * evidence.runs.misses > evidence.releases:
-        text = f"most releases missed, and hits come in runs of {evidence.burst:.3g}"
-    elif observed is not None and observed > floor:
-        text = f"assumes {observed:.3g} misses per overrun, as observed"
-    else:
-        text = f"assumes {floor:g} misses per overrun" if floor > 1 else "assumes independent misses"
-    if evidence.clustered and observed is not None:
-        text = f"misses are clustered; {text}"
-    return f"{text}; few miss runs, bound may be optimistic" if 1 <= evidence.runs.runs < FEW_RUNS else text
-
-
 def _notes(evidence: MissEvidence, budget: Budget) -> tuple[str, ...]:
     runs, notes = evidence.runs, []
-    if 1 <= runs.runs < FEW_RUNS:
+    if runs.few:
         notes.append("few miss runs, bound may be optimistic")
     if evidence.clustered and runs.misses:
         notes.append("misses are clustered: with as many independent misses it would PASS")
@@ -202,9 +138,10 @@ def _next_step(status: str, evidence: MissEvidence, budget: Budget, line: Timeli
     if status != "INCONCLUSIVE" or evidence.status != "INCONCLUSIVE":
         return ""
     steps = steps_to_pass(evidence.runs.misses, budget.miss_rate, budget.confidence, evidence.deff)
+    clustered = ", no more clustered," if evidence.window is not None else ""
     text = (
         f"a new run of {format_count(steps)} releases ({format_duration(steps * line.period_ns)}) with no more misses"
-        " than this would PASS"
+        f" than this{clustered} would PASS"
     )
     if evidence.runs.misses > budget.miss_rate * evidence.releases:
         text += "; more than the allowed share was missed here, so expect a longer run to FAIL"

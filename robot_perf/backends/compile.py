@@ -1,7 +1,8 @@
 """The `compile` backend: torch.compile over a torch module. Compiles, graph breaks and skipped CUDA graphs are counted.
 
 The first call compiles, which takes seconds; a compile inside the measured window makes the measurement INVALID, with the guard
-that failed. Modes with CUDA graphs (reduce-overhead, max-autotune) skip them for reasons of their own; each one is said.
+that failed. Modes with CUDA graphs (reduce-overhead, max-autotune) skip them for reasons of their own; each one is said. None at
+all is INVALID, and so is a policy that torch stopped compiling: by default it would go on in eager mode.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.torch_policy.compile_events import CompileEvents
+from robot_perf.backends.torch_policy.compiled import Compiled
 from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
 from robot_perf.specs import PolicySpec
 
@@ -65,10 +67,18 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
                 f"{policy.name}: torch.compile needs a torch module, and the factory returned {type(call).__name__}",
                 do="Return an nn.Module, or use --backend eager.",
             )
-        return torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
+        made = torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
+        return Compiled(policy.name, made, events)
 
+    on_cuda = gpu_options.on_cuda(options)
+    graphs = on_cuda and mode in WITH_GRAPHS
+    if mode == "reduce-overhead" and not on_cuda:
+        raise UsageError(
+            f"{policy.name}: compile mode reduce-overhead does nothing on the CPU",
+            why="It is CUDA graphs, and nothing else.",
+            do="Leave the mode out, or add --device cuda:0.",
+        )
     _compile_here()
-    on_cuda, graphs = gpu_options.on_cuda(options), mode in WITH_GRAPHS
     if on_cuda and importlib.util.find_spec("triton") is None:
         raise BackendUnavailableError(
             "torch.compile needs Triton on a CUDA device, and it is not installed",

@@ -64,6 +64,8 @@ class PipelineRunner:
         self._runners = list(runners)
         self._feeds = [_Feed(policy.inputs, stage) for stage in policy.stages]
         self._results: dict[str, Arrays] = {}
+        self._poisons = [r.poison for r in self._runners if hasattr(r, "poison")]
+        self._busy = [r.pending for r in self._runners if hasattr(r, "pending")]
 
     def step(self, observation: Arrays) -> Arrays:
         """All stages in order; all outputs."""
@@ -99,13 +101,74 @@ class PipelineRunner:
         return {f"{name}.{k}": v for name, runner in pairs for k, v in runner.counters().items()}
 
     def facts(self) -> Mapping[str, Any]:
-        """The stages' facts, by stage."""
-        return {"stages": {n: dict(r.facts()) for n, r in zip(self.stage_names, self._runners, strict=True)}}
+        """The stages' facts by stage, and of the whole what they make together."""
+        return _together({n: dict(r.facts()) for n, r in zip(self.stage_names, self._runners, strict=True)})
+
+    def poison(self) -> None:
+        """Overwrites the answers of every stage that has places of its own for them."""
+        for poison in self._poisons:
+            poison()
+
+    def pending(self) -> bool:
+        """True while device work of any stage is unfinished; False where no stage has any."""
+        return any(busy() for busy in self._busy)
+
+    def reasons(self) -> Mapping[str, str]:
+        """Why a stage's event happened, by `stage.event`."""
+        pairs = zip(self.stage_names, self._runners, strict=True)
+        return {f"{name}.{k}": v for name, r in pairs for k, v in getattr(r, "reasons", dict)().items()}
+
+    def examine(self) -> Mapping[str, Any]:
+        """The facts again, with what the stages look up once nothing is measured any more."""
+        pairs = zip(self.stage_names, self._runners, strict=True)
+        return _together({n: {**r.facts(), **getattr(r, "examine", dict)()} for n, r in pairs})
 
     def close(self) -> None:
         """Closes every stage."""
         for runner in self._runners:
             runner.close()
+
+
+# Facts of a device that are the pipeline's own where every stage on a device says the same.
+_ALIKE = (
+    *("device", "device_name", "compute_capability", "integrated", "precision", "sync", "cuda_graph", "buffers"),
+    *("stream_priority", "captured"),
+)
+_COUNTED = ("launches_per_step", "kernels_per_step")
+
+
+def _together(stages: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """`stages` and what they make together: counts and build times added up, memory once, all of the stages on a device."""
+    found: dict[str, Any] = {"stages": stages} | _same(list(stages.values()), "backend")
+    on = {name: facts for name, facts in stages.items() if str(facts.get("device", "cpu")).startswith("cuda")}
+    if not on:
+        return found
+    every = list(on.values())
+    for key in _ALIKE:
+        found |= _same(every, key)
+    for key in _COUNTED:
+        lacking = [name for name, facts in on.items() if facts.get(key) is None]
+        found[key] = None if lacking else sum(facts[key] for facts in every)
+        # before `examine` nobody has counted, and there is no reason yet
+        reasons = [f"stage {name}: {on[name][f'{key}_reason']}" for name in lacking if f"{key}_reason" in on[name]]
+        found |= {f"{key}_reason": reasons[0]} if reasons else {}
+    built = [facts["build_ns"] for facts in every if facts.get("build_ns") is not None]
+    return found | {"build_ns": sum(built) if built else None} | _memory(every)
+
+
+def _same(every: Sequence[Mapping[str, Any]], key: str) -> dict[str, Any]:
+    """The fact that all say alike; nothing where they differ or lack it."""
+    value = every[0].get(key)
+    return {} if value is None or any(facts.get(key) != value for facts in every) else {key: value}
+
+
+def _memory(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Each stage reads what the whole process holds, or what has gone since it was loaded: the largest holds the others."""
+    words = {facts.get("device_memory_is") for facts in every}
+    read = [facts.get("device_memory_bytes") for facts in every]
+    if len(words) > 1 or None in read:
+        return {"device_memory_bytes": None, "device_memory_is": "not known: the stages read it in different ways"}
+    return {"device_memory_bytes": max(n for n in read if n is not None), "device_memory_is": words.pop()}
 
 
 class _Feed:

@@ -112,7 +112,10 @@ class PhasedRunner(Protocol):
 
 @runtime_checkable
 class StagedRunner(Protocol):
-    """A pipeline: `measure.step` calls the stages in order and stamps between them; together they are one step."""
+    """A pipeline: `measure.step` calls the stages in order and stamps between them; together they are one step.
+
+    Optional attributes, for stages on a device: `poison()`, `pending()`, `reasons()`, `examine()`. It has no marks and no phases.
+    """
 
     stage_names: tuple[str, ...]
 

@@ -11,6 +11,8 @@ from typing import Any, NoReturn
 
 # What a full or broken disk, a quota or a terminal that is gone says: nothing that robot-perf could mend.
 _REFUSED = ("EIO", "ENOSPC", "EROFS", "EDQUOT", "EPIPE")
+# What it says of a name that it can't look up: a folder without search permission, 256 bytes, a file in a folder's place.
+_UNUSABLE = ("EACCES", "EPERM", "ENAMETOOLONG", "ENOTDIR", "ELOOP")
 
 
 def main(argv: list[str] | None = None) -> Any:
@@ -43,6 +45,8 @@ def main(argv: list[str] | None = None) -> Any:
                 "A Run that was measured is saved all the same: in runs/, or where -o says; else robot-perf recover lists it.",
                 ExitCode.USAGE,
             )
+        if isinstance(error, OSError) and (told := _named(error)):
+            _end(told, ExitCode.USAGE)
         import traceback
         from pathlib import Path
 
@@ -71,6 +75,21 @@ def _refused(error: OSError) -> bool:
     import errno
 
     return error.errno in {getattr(errno, name) for name in _REFUSED}
+
+
+def _named(error: OSError) -> str | None:
+    """What the operating system says against a name or a folder that a person chose; None for anything else."""
+    import errno
+    from pathlib import Path
+
+    if error.filename is not None and error.errno in {getattr(errno, name) for name in _UNUSABLE}:
+        name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+        return f"{name if len(name) < 200 else name[:200] + '…'} can't be used: {error.strerror}\nName another file."
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return "the current folder has been deleted\nGo to one that exists: cd"
+    return None
 
 
 def _drop_output() -> None:

@@ -68,8 +68,13 @@ def command(
     `robot-perf ceiling --params 8e9 --weight-bits 4 --rate 10 --on "Jetson AGX Orin 64GB"`
     """
     # fmt: on
+    from robot_perf.cli.deadline import in_range
     from robot_perf.tasks.ceiling.targets import TargetRequest
 
+    for name, value in (("--batch", batch), ("--accepted", accepted)):
+        if value is not None:
+            in_range(name, value, 1, 1e9)
+    in_range("--launch-us", launch_us, 0.001, 1e9)
     target = TargetRequest(tuple(on or ()), power_mode, bandwidth_gb_s, tuple(peak or ()), l2_mib)
     if run is not None:
         _show_run(run, target, probe, compute, json)

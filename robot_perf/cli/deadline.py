@@ -44,7 +44,7 @@ def command(
     steps: Annotated[int | None, typer.Option(help="Length of the run in releases.", rich_help_panel=RUNNING, show_default="the plan for at most one overrun")] = None,
     miss_rate: Annotated[float, typer.Option(help="Allowed share of releases that miss the deadline.", rich_help_panel=BUDGET)] = 0.001,
     confidence: Annotated[float, typer.Option(help="Confidence of the verdict in each direction.", rich_help_panel=BUDGET)] = 0.95,
-    assume_burst: Annotated[float | None, typer.Option(help="Mean misses per overrun that the verdict assumes at least.", rich_help_panel=BUDGET, show_default="2 under skip with deadline = period, else 1")] = None,
+    assume_burst: Annotated[float | None, typer.Option(help="Mean misses per overrun that the verdict assumes at least.", rich_help_panel=BUDGET, show_default="1 + max(1, deadline // period) under skip, 1 under queue")] = None,
     m_in_k: Annotated[str | None, typer.Option(help="At most m misses in any K consecutive releases, as m,K.", rich_help_panel=BUDGET, show_default=False)] = None,
     max_consecutive: Annotated[int | None, typer.Option(help="At most this many misses in a row.", rich_help_panel=BUDGET, show_default=False)] = None,
     limit: Annotated[list[str] | None, typer.Option(help="Limit on a percentile of response time in ms, such as p99=12; repeatable.", rich_help_panel=BUDGET, show_default=False)] = None,
@@ -130,7 +130,7 @@ def command(
         confidence=confidence,
         assumed_burst=assume_burst,
         m_in_k=parse_m_in_k(m_in_k),
-        max_consecutive_misses=max_consecutive,
+        max_consecutive_misses=None if max_consecutive is None else int(in_range("--max-consecutive", max_consecutive, 0, 1e9)),
         percentile_limits_ns=parse_percentile_limits(limit),
         release_jitter_limit_ns=None
         if release_jitter_ms is None

@@ -37,6 +37,7 @@ def command(
 ) -> None:
     # fmt: on
     """Exit codes: 0 when a rule found something or is clean, 3 when none can answer, 2 when the file can't be read."""
+    from robot_perf.cli.deadline import in_range
     from robot_perf.render.lines import clean
     from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file, trace_of
 
@@ -45,6 +46,8 @@ def command(
             check_output(target, force=force)
     if output is not None and output.suffix not in ("", ".md", ".html", ".json"):
         raise UsageError(f"{output}: a report is .md, .html or .json")
+    if probed_gb_s is not None:
+        in_range("--probed-gb-s", probed_gb_s, 0.001, 1e6)
     done = diagnose_file(
         DiagnoseRequest(
             file, on, rate, steps, counters, probed_gb_s, tuple(predict or ()), cache_control, clock_control, export,

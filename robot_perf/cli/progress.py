@@ -147,12 +147,15 @@ def bar_width(width: int, words: str) -> int:
 
 def figures(live: Live, room: int | None = None) -> str:
     """Time left, achieved rate, p50, p99, max and misses so far; in less `room` (cells) without the least needed of them."""
-    if live.p50_ns is None or live.p99_ns is None or live.max_ns is None:
+    if not live.reached:
         return ""
     left = f"{_roughly(live.left_ns)} left" if live.left_ns else ""
     rate = "" if live.rate_hz is None else f"{live.rate_hz:.2f} Hz"
-    p50, p99 = f"p50 {format_ms(live.p50_ns)}", f"p99 {format_ms(live.p99_ns)}"
-    most, misses = f"max {format_ms(live.max_ns)} ms", f"misses {live.misses:,}"
+    p50, p99 = _percentile("p50", live.p50_ns, live.p50_reason), _percentile("p99", live.p99_ns, live.p99_reason)
+    # the longest response is of steps that finished: a skipped release has none
+    most = "" if live.max_ns is None else f"max {format_ms(live.max_ns)} ms"
+    most += " executed" if most and live.executed < live.reached else ""
+    misses = f"misses {live.misses:,}"
     choices = (
         (left, rate, f"{p50}  {p99}  {most}", misses),
         (left, f"{p50}  {p99}  {most}", misses),
@@ -163,6 +166,11 @@ def figures(live: Live, room: int | None = None) -> str:
     )
     lines = ["   ".join(filter(None, parts)) for parts in choices]
     return next((line for line in lines if room is None or cell_len(line) <= room), "")
+
+
+def _percentile(name: str, ns: int | None, reason: str | None) -> str:
+    """`p99 12.34`, `p99 skipped` where its rank lies on a release without a finish, `p99 not yet` where steps are too few."""
+    return f"{name} {format_ms(ns)}" if ns is not None else f"{name} {reason if reason == 'skipped' else 'not yet'}"
 
 
 def _roughly(ns: int) -> str:

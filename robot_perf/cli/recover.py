@@ -23,7 +23,7 @@ def command(
     json: Json = False,
     force: Force = False,
 ) -> None:
-    """The recovered Run is INVALID (interrupted); its figures are those of the steps that finished."""
+    """A Run of the steps that finished: INVALID (interrupted), but where the measurement was complete and only saving failed."""
     from robot_perf.tasks.recover import orphans, recover
 
     if source is None:

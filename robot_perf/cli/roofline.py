@@ -101,6 +101,7 @@ def _text(answer: RooflineAnswer) -> str:
         uncounted=answer.uncounted,
         resident=answer.resident,
         notes=answer.notes,
+        lower_bound=answer.lower_bound,
     )
 
 
@@ -119,4 +120,4 @@ def _drawn(answer: RooflineAnswer, form: str) -> str | bytes:
             parts=answer.parts,
             element_bytes=DTYPE_BYTES[answer.placement.roof.dtype],
         )
-    return roofline.picture(answer.placement, hidden=answer.hidden, tokens=answer.tokens, parts=answer.parts, form=form)
+    return roofline.picture(answer.placement, hidden=answer.hidden, tokens=answer.tokens, parts=answer.parts, form=form, whole=not answer.lower_bound)

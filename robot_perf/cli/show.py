@@ -50,7 +50,8 @@ def _without_reader(error: OSError, *, err: bool = False) -> bool:
     """A reader that has left is no fault; a disk that is full or broken is."""
     stream = (sys.stderr if err else sys.stdout).fileno()
     closed_terminal = error.errno == errno.EIO and stat.S_ISCHR(os.fstat(stream).st_mode)
-    if error.errno != errno.EPIPE and not closed_terminal:
+    # Rich's broken pipe comes without a number
+    if not isinstance(error, BrokenPipeError) and not closed_terminal:
         raise error
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
     return False

@@ -105,6 +105,11 @@ def _show(done: Utilised, *, as_json: bool) -> None:
     else:
         from robot_perf.cli.show import report_width, say, show
 
+        if verdict is not None and verdict.status == "INVALID":
+            from robot_perf.render.diagnose.text import invalid_line
+            from robot_perf.render.lines import fit
+
+            say(fit(invalid_line(verdict.reason), report_width()) + "\n")
         rate_hz = None if done.evidence.load is None else done.evidence.load.rate_hz
         show(utilisation_text(done.ladder, done.readings, done.busy, done.sampling, rate_hz=rate_hz, width=report_width()))  # fmt: skip
         if verdict is not None:

@@ -21,7 +21,7 @@ from robot_perf.errors import ExitCode, RobotPerfError, RunFileError
 from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.measure.processes.drain import Drain
 from robot_perf.measure.processes.flush import DiskCopy
-from robot_perf.measure.processes.process import Ended, end, on_ending, raised, signal_name, steal_ticks
+from robot_perf.measure.processes.process import Ended, end, failed_words, on_ending, signal_name, steal_ticks
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.maps import MAP_FOLDER
@@ -268,8 +268,8 @@ class _Conduct:
                 f"the policy printed {printed['stdout_bytes']:,} bytes to stdout, {printed['stdout_bytes'] / calls:.0f} a step: "
                 "printing is inside its response time, and slower on a robot's console"
             )
-        if "failure" in report and (error := raised(report["failure"])) not in str(state):
-            extra["invalid"].append(f"the policy raised {error}")
+        if "failure" in report and str(report["failure"]["error"]) not in str(state):
+            extra["invalid"].append(failed_words(report["failure"]))
         if self.hung:
             extra["invalid"].append(self.hung)
         return run_from_map(self.map, state=state, extra=extra)
@@ -283,11 +283,11 @@ class _Conduct:
         )
         if phase in (Phase.CREATED, Phase.LOADING):
             where = "while the policy was loading"
-        failed = raised(report["failure"]) if "failure" in report else ""
+        failed = failed_words(report["failure"], where) if "failure" in report else ""
         reasons = (
             (self.hung, f"stopped {where}: {self.hung}"),
             (self.asked_to_stop and (code != 0 or reached < steps), f"interrupted by {self.asked_to_stop} {where}"),
-            (failed, f"the policy raised {where}: {failed}"),
+            (failed, failed),
             (code < 0, f"the measured process died of {signal_name(-code)} {where}"),
             (code > 0, f"the measured process ended with exit code {code} {where}"),
             # os._exit(0) inside a policy: no signal, no exception, no last word.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -24,7 +25,8 @@ from robot_perf.measure.window.warmup import MINIMUM, settled, steady_from, warm
 from robot_perf.policies.observations import Observations
 from robot_perf.run.stepmap import Phase, StepMap, Word
 
-_phases: WeakKeyDictionary[Runner, dict[int, dict[str, Any] | None]] = WeakKeyDictionary()  # by period
+# by period and keep-warm
+_phases: WeakKeyDictionary[Runner, dict[tuple[int, str], dict[str, Any] | None]] = WeakKeyDictionary()
 _CHEAP_NS = 50_000_000  # a policy slower than this is not run twenty more times to look at its state
 
 
@@ -159,12 +161,12 @@ class Session:
         self._judge_truth(events)
 
     def _phases(self) -> None:
-        """Once for each rate of a loaded runner: blocks of one rate need no second pass."""
-        known, period = _phases.setdefault(self.runner, {}), self.loop.period_ns
-        if period not in known and not self.stop[0]:
-            known[period] = phase_pass(self.loop, self.runner, self.observations, self.clock, self.stop)
-        if known.get(period) is not None:
-            self.report["phases"] = known[period]
+        """Once for each rate and cure of a loaded runner: its later blocks need no second pass."""
+        known, key = _phases.setdefault(self.runner, {}), (self.loop.period_ns, self.loop.keep_warm)
+        if key not in known and not self.stop[0]:
+            known[key] = phase_pass(self.loop, self.runner, self.observations, self.clock, self.stop, self.before)
+        if known.get(key) is not None:
+            self.report["phases"] = known[key]
 
     def _judge_truth(self, events: dict[str, int]) -> None:
         invalid = self.report["invalid"]
@@ -187,10 +189,24 @@ class Session:
                 f"device work was still pending when {self.watch.pending_steps} steps handed over their action"
             )
         facts = dict(self.runner.facts())
+        for part in (facts, *facts.get("stages", {}).values()):
+            if "not_captured" in part:
+                invalid.append(f"CUDA graphs were asked for and none was captured: {part['not_captured']}")
+        self.report["notes"] += _counted_notes(counted, reasons)
         if any(counted.values()):
             # a graph break before the window is no fault, and still the reason why compiling gained nothing
             facts |= {"counted": counted, "counted_because": reasons}
         self.report["backend_facts"] = facts
+
+
+def _counted_notes(counted: Mapping[str, int], reasons: Mapping[str, str]) -> list[str]:
+    """Graph breaks, skipped CUDA graphs and recompiles: why compiling may have gained nothing. The first compile needs no word."""
+    said = []
+    for name, count in counted.items():
+        kind, because = name.rsplit(".", 1)[-1], f" ({reasons[name]})" if name in reasons else ""
+        if count and kind != "captures" and (kind != "compiles" or because):
+            said.append(f"{name} since it was loaded: {count}{because}")
+    return said
 
 
 def _usage() -> dict[str, int]:

@@ -178,6 +178,7 @@ def _staged_step(
     now, at = clock.now, observations.reader()
     run_stage, outputs, indexes = runner.run_stage, runner.outputs, range(len(runner.stage_names))
     begin, finish, check = recorder.begin, recorder.finish, watch.check
+    pending: Callable[[], bool] | None = getattr(runner, "pending", None)
     marks = [0] * len(runner.stage_names)
 
     def step(k: int, release_ns: int, wake_ns: int) -> tuple[int, int]:
@@ -188,6 +189,8 @@ def _staged_step(
             run_stage(i, observation)
             marks[i] = now()
         end = marks[-1]
+        if pending is not None and pending():
+            watch.pending_steps += 1
         finish(start, NOT_MEASURED, end, NOT_MEASURED, marks)
         check(k, outputs())
         return start, end

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from robot_perf.analyze.types import SKIPPED, Distribution, Quantile, Summary
 from robot_perf.render.lines import clean, shorten
-from robot_perf.units import MS, US
+from robot_perf.units import MS, US, format_count
 
 __all__ = [
     "NO_VALUE",
     "MetricRow",
     "Unit",
+    "dependence_words",
     "interval",
     "main_rows",
     "number",
@@ -77,13 +79,22 @@ def quantile(q: Quantile, unit: Unit) -> str:
 
 
 def interval(q: Quantile, unit: Unit) -> str:
-    """Both ends of the interval; an end on a skipped release says so; empty where there is none."""
+    """Both ends of the interval; an end on a skipped release says so, one without an end is open; empty where there is none."""
     if q.coverage is None:
         return ""
+    if q.open_ended and (q.low is None) != (q.high is None):
+        return f"≥ {number(q.low, unit)}" if q.high is None else f"≤ {number(q.high, unit)}"
     if q.low is None:
         return SKIPPED
     high = SKIPPED if q.high is None else number(q.high, unit)
     return f"{number(q.low, unit)}{' to ' if q.low < 0 else '–'}{high}"
+
+
+def dependence_words(data: Distribution, names: Sequence[str]) -> str:
+    """How many independent steps the steps are worth, where their intervals are widened for it; else empty."""
+    found = [data.quantile(name) for name in names]
+    worth = [f"{q.name} {format_count(int(data.n / q.deff))}" for q in found if q.coverage is not None and q.deff > 1]
+    return f"as of so many independent steps: {', '.join(worth)}" if worth else ""
 
 
 def reason_words(reason: str | None) -> str:

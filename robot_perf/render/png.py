@@ -56,7 +56,9 @@ def _distribution(axes, c: Curves, unit: int) -> None:  # type: ignore[no-untype
 
 def _percentiles(axes, c: Curves, unit: int) -> None:  # type: ignore[no-untyped-def]
     high = np.where(np.isnan(c.high), float(c.largest or 0), c.high)
-    axes.fill_between(c.tail, c.low / unit, high / unit, color="#2a6f97", alpha=0.2, label="95 % interval")
+    axes.fill_between(
+        c.tail, c.low / unit, high / unit, color="#2a6f97", alpha=0.2, label="95 % interval, were steps independent"
+    )
     axes.plot(c.tail, c.value / unit, color="#2a6f97", label="percentile")
     axes.set(xscale="log", yscale="log", xlabel="1 - p (of all releases)", xlim=(1, 0.7 / max(c.n, 2)))
     if not len(c.tail) and c.largest:

@@ -113,7 +113,7 @@ def _graph_lines(run: Run, summary: Summary, width: int) -> list[Text | str]:
 
 
 def _context_lines(run: Run, summary: Summary, known: Sequence[str], width: int) -> list[Text]:
-    quiet = ("rate", "cold start", "note", "worst")
+    quiet = ("rate", "phases", "cold start", "note", "worst")
     pairs = context_pairs(run, summary, known)
     return [t for label, w in pairs for t in labelled(label, w, width, label_style="dim" if label in quiet else "")]
 

@@ -79,6 +79,9 @@ class Point:
     power_reason: str = ""
     energy_per_step_j: float | None = None  # whole device, idle part included
     energy_above_idle_j: float | None = None
+    phases_p50_ns: dict[str, int] = field(default_factory=dict)  # of a pass after the window, `analyze.explain.phases`
+    phase_steps: int = 0
+    phases_reason: str = ""
     curve: tuple[tuple[float, int], ...] = ()  # (1 - p, execution ns)
     blocks: tuple[Block, ...] = ()
     notes: tuple[str, ...] = ()
@@ -253,5 +256,6 @@ def _check(report: BenchReport) -> None:
             raise ValueError(f"a row names {row.policy!r:.40}, {row.backend!r:.40}, {row.status!r:.40}")
         for point in row.points:
             numbers = [f.value_ns for f in point.execution] + [point.execution_max_ns, point.penalty, point.cpu_share]
+            numbers += [point.phase_steps, *point.phases_p50_ns.values()]
             if not all(n is None or (isinstance(n, (int, float)) and not isinstance(n, bool)) for n in numbers):
                 raise ValueError(f"a figure of {row.backend} at {point.rate} is no number")

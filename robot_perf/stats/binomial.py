@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from scipy import stats as _scipy
 
-__all__ = ["Thresholds", "clopper_pearson", "lower_bound", "thresholds", "upper_bound"]
+__all__ = ["Thresholds", "chance_of", "clopper_pearson", "lower_bound", "thresholds", "upper_bound"]
 
 
 @lru_cache(maxsize=4096)
@@ -40,6 +40,11 @@ def clopper_pearson(k: float, n: float, confidence: float) -> tuple[float, float
     """Two-sided interval: each side at (1 + confidence)/2."""
     side = (1 + confidence) / 2
     return lower_bound(k, n, side), upper_bound(k, n, side)
+
+
+def chance_of(k: int, n: int, p: float) -> float:
+    """P(at least k of n), each with probability p by itself."""
+    return float(_scipy.binom.sf(k - 1, n, p))
 
 
 def _check(k: float, n: float, confidence: float) -> None:

@@ -1,4 +1,7 @@
-"""Is a series independent and steady? Diagnostics of response times (measurement.md §10 and §12)."""
+"""Is a series independent and steady, and what is it worth if not? (measurement.md §10 and §12).
+
+Response times are looked at by their ranks: one stall of a second hides, in the values themselves, everything else.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,23 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import stats as _scipy
 
-__all__ = ["LjungBox", "RunsTest", "autocorrelation", "ljung_box", "runs_test"]
+__all__ = [
+    "SHORTEST_SERIES",
+    "SURE",
+    "LjungBox",
+    "RunsTest",
+    "autocorrelation",
+    "depends",
+    "ljung_box",
+    "rank_ljung_box",
+    "runs_test",
+    "series_design_effect",
+]
+
+SURE = 1e-3  # p of the rank Ljung-Box below which steps are taken as dependent
+_SHORTEST = 8  # steps in the shortest window whose counts are compared
+_WINDOWS = 20  # of the longest window at least so many fit into the series
+SHORTEST_SERIES = _SHORTEST * _WINDOWS
 
 
 def autocorrelation(values: ArrayLike, lags: int) -> NDArray[np.float64] | None:
@@ -43,6 +62,39 @@ def ljung_box(values: ArrayLike, lags: int = 10) -> LjungBox | None:
     n = np.size(np.asarray(values))
     q = n * (n + 2) * float(np.sum(rho**2 / (n - np.arange(1, lags + 1))))
     return LjungBox(q, float(_scipy.chi2.sf(q, lags)), lags, float(rho[0]), n)
+
+
+def rank_ljung_box(values: ArrayLike, lags: int = 10) -> LjungBox | None:
+    """Ljung-Box of the ranks, equal values sharing theirs: its Q and lag-1 don't change under any rising scale."""
+    x = np.asarray(values)
+    return ljung_box(_scipy.rankdata(x), lags) if len(x) else None
+
+
+def depends(values: ArrayLike) -> bool:
+    """Whether the ranks show that neighbours are alike; False where the series is too short for `series_design_effect`."""
+    x = np.asarray(values)
+    box = rank_ljung_box(x) if len(x) >= SHORTEST_SERIES else None
+    return box is not None and box.p_value < SURE
+
+
+def series_design_effect(above: NDArray[np.bool_]) -> float:
+    """How many steps are worth one independent one, for the share of steps that are `above`; at least 1.
+
+    The variance of their count in windows of 8, 16, … steps over that of independent steps. It approaches its limit as
+    1/window, so the last two are also extrapolated. Windows overlap by seven eighths: nearly all their evidence, cheaply.
+    """
+    n, share = len(above), float(np.mean(above)) if len(above) else 0.0
+    if not 0 < share < 1:
+        return 1.0
+    total = np.concatenate(([0], np.cumsum(above)))
+    ratios = [1.0]
+    window = _SHORTEST
+    while window * _WINDOWS <= n:
+        first, last = total[: n + 1 - window : window // 8], total[window :: window // 8]
+        spread = float(np.mean((last - first - window * share) ** 2)) / (1 - window / n)
+        ratios.append(spread / (window * share * (1 - share)))
+        window *= 2
+    return max(*ratios, 2 * ratios[-1] - ratios[-2]) if len(ratios) > 1 else 1.0
 
 
 @dataclass(frozen=True, slots=True)

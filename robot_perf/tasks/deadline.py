@@ -21,6 +21,7 @@ from robot_perf.measure.window.keep_warm import loop_part, parse_keep_warm
 from robot_perf.run.model import Run
 from robot_perf.run.scratch import Scratch
 from robot_perf.specs import Budget, LoopSpec, PolicySpec, RealTime, to_json
+from robot_perf.stats.burst import MOST_BURST, default_burst
 from robot_perf.stats.plan import plan_steps
 from robot_perf.tasks.reference import with_reference
 from robot_perf.tasks.run_files import check_run_file, default_output
@@ -101,9 +102,8 @@ def budget_of(request: DeadlineRequest) -> tuple[int, Budget]:
         raise UsageError(f"--confidence {request.confidence} is out of range", why="Allowed: 0.5 to 0.999999.")
     burst = request.assumed_burst
     if burst is None:
-        # Under `skip` with D = T an overrun costs the late job and at least one dropped release.
-        burst = 2.0 if request.overrun == "skip" and deadline == period else 1.0
-    if not 1 <= burst <= 1e6:
+        burst = default_burst(request.overrun, deadline, period)
+    if not 1 <= burst <= MOST_BURST:
         raise UsageError(
             f"--assume-burst {burst} is out of range", why="It is a number of misses per overrun: at least 1."
         )
@@ -259,7 +259,8 @@ def measure_deadline(
         order, reference = with_reference(order, folder, request.python)
         plan = Plan(
             order=order,
-            conditions=conditions | {"truth": reference.conditions()},
+            conditions=conditions
+            | {"truth": reference.conditions(), "notes": [*conditions["notes"], *reference.notes()]},
             python=request.python.get(prepared.backend, sys.executable),
             disk_copy=output.with_name(f"{output.stem}-{os.getpid()}.map"),  # two runs may be meant for one name
             flush_s=request.flush_s,

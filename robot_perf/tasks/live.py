@@ -7,7 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from robot_perf.analyze.distribution import point
+from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.stepmap import Phase, StepMap, Word
+from robot_perf.stats.ranks import Sample
 
 _PHASES: dict[int, str] = {
     Phase.CREATED: "starting",
@@ -22,7 +25,11 @@ _PHASES: dict[int, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A look at a live map. Times in ns; None before there is a step. Percentiles are of executed steps so far."""
+    """A look at a live map. Times in ns; None where there is no value.
+
+    A release that was skipped or never finished is a miss and lies above every percentile, as in the verdict; why one has
+    no value is told in `p50_reason` and `p99_reason`. `executed`, `rate_hz` and `max_ns` are of the steps that finished.
+    """
 
     phase: str
     reached: int
@@ -34,6 +41,8 @@ class Live:
     max_ns: int | None
     misses: int
     left_ns: int | None
+    p50_reason: str | None = None
+    p99_reason: str | None = None
 
 
 class LiveView:
@@ -56,16 +65,21 @@ class LiveView:
             rows = stepmap.rows(start)
             self._read = start + len(rows["step"])
             if len(rows["step"]):
-                self._responses.append(rows["end_ns"] - rows["release_ns"])
-                if self._first_start < 0:
-                    self._first_start = int(rows["start_ns"][0])
-                self._last_start = int(rows["start_ns"][-1])
+                # a node that withholds a stale observation leaves a row without a finish
+                finished = rows["end_ns"] != NOT_MEASURED
+                starts = rows["start_ns"][finished]
+                self._responses.append((rows["end_ns"] - rows["release_ns"])[finished])
+                if self._first_start < 0 and len(starts):
+                    self._first_start = int(starts[0])
+                self._last_start = int(starts[-1]) if len(starts) else self._last_start
         response = np.concatenate(self._responses) if self._responses else np.empty(0, np.int64)
         if len(self._responses) > 64:
             self._responses = [response]
         reached = stepmap.reached()
         executed = len(response)
-        ordered = np.sort(response)
+        lost = max(0, reached - executed)
+        sample = Sample.of(response, lost)
+        (p50, no_p50), (p99, no_p99) = point(sample, "p50"), point(sample, "p99")
         elapsed = self._last_start - self._first_start
         origin = stepmap[Word.ORIGIN]
         return Live(
@@ -74,9 +88,11 @@ class LiveView:
             scheduled=steps,
             executed=executed,
             rate_hz=(executed - 1) / elapsed * 1e9 if executed > 1 and elapsed > 0 else None,
-            p50_ns=int(ordered[-(-executed // 2) - 1]) if executed else None,
-            p99_ns=int(ordered[-(-executed * 99 // 100) - 1]) if executed else None,
-            max_ns=int(ordered[-1]) if executed else None,
-            misses=int((response > deadline).sum()) + max(0, reached - executed),
+            p50_ns=p50,
+            p99_ns=p99,
+            max_ns=int(sample.finite[-1]) if executed else None,
+            misses=int((response > deadline).sum()) + lost,
             left_ns=max(0, origin + steps * period - time.monotonic_ns()) if origin >= 0 else None,
+            p50_reason=no_p50,
+            p99_reason=no_p99,
         )

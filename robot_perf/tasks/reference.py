@@ -23,12 +23,16 @@ TIMEOUT_S = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """`path` of the .npz, or None and the reason. `backend` is the CPU backend that answered, `steps` how often."""
+    """`path` of the .npz, or None and the reason. `backend` is the CPU backend that answered, `steps` how often.
+
+    `needed`: False where the backend is its own reference, so that nothing is missing.
+    """
 
     path: str | None
     backend: str = ""
     steps: int = 0
     reason: str = ""
+    needed: bool = True
 
     def conditions(self) -> dict[str, Any]:
         """JSON for a Run's conditions."""
@@ -36,10 +40,16 @@ class Reference:
             return {"compared": False, "reason": self.reason}
         return {"compared": True, "against": f"{self.backend} in float32 on the CPU", "steps": self.steps}
 
+    def notes(self) -> list[str]:
+        """What a reader must know: that outputs which should have been compared were not, and why."""
+        if self.path is not None or not self.needed:
+            return []
+        return [f"outputs not compared with a float32 run on the CPU: {self.reason}"]
 
-def needs_reference(options: Mapping[str, Any]) -> bool:
-    """True on a CUDA device: another arithmetic, another queue, copies that may be missed."""
-    return on_cuda(options)
+
+def needs_reference(backend: str, options: Mapping[str, Any]) -> bool:
+    """True on a CUDA device: another arithmetic, another queue, copies that may be missed. True for code that torch has compiled."""
+    return backend == "compile" or on_cuda(options)
 
 
 def candidates(policy: PolicySpec) -> tuple[str, ...]:
@@ -90,8 +100,8 @@ def with_reference(
     order: WorkOrder, folder: Path, python: Mapping[str, str] | None = None
 ) -> tuple[WorkOrder, Reference]:
     """The order with its reference, where its backend needs one; the order as it is where none can be had."""
-    if not needs_reference(order.options):
-        return order, Reference(None, reason="a CPU backend is its own reference")
+    if not needs_reference(order.backend, order.options):
+        return order, Reference(None, reason="a CPU backend is its own reference", needed=False)
     options = {k: v for k, v in order.options.items() if k == "ort_library"}
     made = make_reference(order.policy, folder, seed=order.seed, options=options, python=python)
     return (order if made.path is None else replace(order, reference=made.path)), made

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from fake_loops import MS, simulated
 
 from robot_perf.analyze.checks import limit_checks
+from robot_perf.analyze.evidence import judge_misses
 from robot_perf.analyze.timeline import timeline
 from robot_perf.errors import UsageError
 from robot_perf.specs import Budget
+from robot_perf.stats.burst import miss_runs
 
 
 def check(execution_ms, **limits):
@@ -17,7 +20,8 @@ def check(execution_ms, **limits):
     return found.status, found.reason
 
 
-RAMP = [1 + k / 1000 for k in range(1000)]  # response 1.1 to 2.099 ms
+# Response 1.1 to 2.099 ms, neighbouring values 617 steps apart: slow steps that came together would count as bursts.
+RAMP = [1 + k / 1000 for k in sorted(range(1000), key=lambda k: k * 617 % 1000)]
 
 
 @pytest.mark.parametrize(
@@ -37,11 +41,43 @@ def test_percentile_limit_words():
 
 
 def test_a_percentile_on_skipped_releases_fails_its_limit():
-    execution = [1.0] * 1000
-    execution[100] = 990.0
+    once = [1.0] * 1000
+    once[100] = 990.0  # 98 of 1,000 releases skipped, but by one overrun: no more than one piece of evidence
+    assert check(once, percentile_limits_ns={"p95": 10**12})[0] == "INCONCLUSIVE"
+    execution = [1.0] * 600
+    execution[::20] = [45.0] * 30  # four releases skipped each time
     status, reason = check(execution, percentile_limits_ns={"p95": 10**12})
     assert status == "FAIL"
     assert reason.startswith("response p95 is at least a skipped release")
+
+
+@pytest.mark.parametrize("assumed", [1.0, 2.0, 3.0])
+@pytest.mark.parametrize("overruns", [0, 1, 4, 12, 60])
+def test_a_percentile_at_the_deadline_says_what_the_miss_rate_says(assumed, overruns):
+    """The duality, with bursts: p99 within D and a miss rate of at most 0.01 are one question and have one answer."""
+    for steps in (299, 473, 1000, 3000):
+        execution = [1.0] * steps
+        for k in np.linspace(0, steps - 10, overruns).astype(int):
+            execution[k] = 15.0
+        line = timeline(simulated([round(ms * MS) for ms in execution], period_ns=10 * MS))
+        asked = Budget(10 * MS, miss_rate=0.01, assumed_burst=assumed, percentile_limits_ns={"p99": 10 * MS})
+        (found,) = limit_checks(line, asked)
+        assert found.status == judge_misses(miss_runs(line.miss), line.releases, asked).status
+
+
+def test_a_percentile_limit_counts_bursts():
+    """Two overruns of two misses in 1,000 steps: as independent steps p99 passes, as overruns it may not."""
+    execution = [1.0] * 1000
+    execution[200] = execution[700] = 15.0
+    status, reason = check(execution, percentile_limits_ns={"p99": 10 * MS})
+    assert status == "INCONCLUSIVE"
+    assert reason == (
+        "response p99 is at most 1.10 ms (95 % confidence, independent steps), limit 10.00 ms; but 0.000381 to 0.0158 of"
+        " releases may be above it, allowed 0.01: misses are clustered; assumes 2 misses per overrun, as observed; few miss"
+        " runs, bound may be optimistic"
+    )
+    assert check([1.0] * 473, percentile_limits_ns={"p99": 10 * MS})[0] == "PASS"
+    assert check([1.0] * 473, percentile_limits_ns={"p99": 10 * MS}, assumed_burst=2.0)[0] == "INCONCLUSIVE"
 
 
 def test_unknown_percentile_is_one_message():

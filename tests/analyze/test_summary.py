@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from robot_perf.analyze.distribution import distribution, suppressed
 from robot_perf.analyze.summary import summarize
 from robot_perf.analyze.types import Distribution, Summary
+from robot_perf.render.parts.sheet import sheet_of
+from robot_perf.render.parts.table import metric_table
 from robot_perf.specs import from_json, to_json
 
 
@@ -24,18 +26,58 @@ def ramp(n, *, stall=None):
     return simulated(execution, period_ns=10 * MS, wake_delay_ns=50_000)
 
 
+def shuffled(n, *, stall=None):
+    """The same steps in an order without a memory."""
+    execution = (MS + np.random.default_rng(5).permutation(n) * 100).tolist()
+    for at, ns in (stall or {}).items():
+        execution[at] = ns
+    return simulated(execution, period_ns=10 * MS, wake_delay_ns=50_000)
+
+
 def test_percentiles_carry_their_interval():
-    summary = summarize(ramp(1000))
+    summary = summarize(shuffled(1000))
     p99 = summary.response.quantile("p99")
     at = [50_000 + MS + 100 * (rank - 1) for rank in (983, 990, 997)]
     assert [p99.low, p99.value, p99.high] == at
     assert p99.coverage == pytest.approx(0.976095, abs=5e-7)
     assert (summary.response.n, summary.response.min, summary.response.max) == (1000, 1_050_000, 1_149_900)
-    assert summary.response.max_step == 999
+    assert summary.response.max_step == int(np.argmax(np.random.default_rng(5).permutation(1000)))
+    assert (p99.deff, p99.open_ended) == (1, False)
     p999 = summary.response.quantile("p99.9")
     assert (p999.value, p999.reason) == (None, "not estimable (needs n >= 3688)")
     with pytest.raises(KeyError):
         summary.response.quantile("p42")
+
+
+def test_the_interval_of_steps_that_are_alike_is_that_of_fewer():
+    """A ramp of 1000 steps is worth few independent ones: its p99 has no end above, and says so."""
+    summary = summarize(ramp(1000))
+    p50, p99 = summary.response.quantile("p50"), summary.response.quantile("p99")
+    independent = summarize(shuffled(1000)).response
+    assert (p50.value, p99.value) == (independent.quantile("p50").value, independent.quantile("p99").value)
+    assert p50.deff > 20
+    assert p50.high - p50.low > 4 * (independent.quantile("p50").high - independent.quantile("p50").low)
+    assert (p99.high, p99.open_ended, p99.low < independent.quantile("p99").low) == (None, True, True)
+    lines = "\n".join(str(line) for line in metric_table(summary, 100))
+    assert "≥ " in lines
+    assert "steps are alike in a row: intervals as of so many independent steps: p50 " in lines
+    assert dict(sheet_of(ramp(1000)).diagnostics)["intervals of response"].startswith(
+        "as of so many independent steps: p50 "
+    )
+    assert dict(sheet_of(shuffled(1000)).diagnostics)["intervals of response"] == "independent steps assumed"
+    assert "which the ranks contradict" in dict(sheet_of(ramp(100)).diagnostics)["intervals of response"]
+    assert "alike" not in "\n".join(str(line) for line in metric_table(summarize(shuffled(1000)), 100))
+
+
+def test_one_stall_does_not_hide_that_steps_are_alike():
+    execution = np.where(np.arange(1000) // 50 % 2, MS, 2 * MS) + np.random.default_rng(3).integers(0, MS, 1000)
+    execution[500] = 5000 * MS
+    found = summarize(simulated(execution.tolist(), period_ns=10 * MS, overrun="queue")).dependence
+    assert found.lag1 > 0.5
+    assert found.ljung_box_p < 1e-6
+    steady = np.random.default_rng(3).integers(MS, 2 * MS, 1000)
+    steady[500] = 5 * MS
+    assert summarize(simulated(steady.tolist(), period_ns=10 * MS)).dependence.ljung_box_p > 0.01
 
 
 def test_skipped_releases_reach_the_response_percentiles_alone():
@@ -46,7 +88,8 @@ def test_skipped_releases_reach_the_response_percentiles_alone():
     assert (p99.value, p99.reason, p99.high) == (None, "skipped", None)
     p95 = summary.response.quantile("p95")
     assert p95.value is not None
-    assert p95.high is not None
+    assert p95.high is None  # 20 skipped at once are one event: an end above them would take more like it
+    assert p95.deff > 3
     assert (summary.response.max, summary.response.max_step) == (None, None)
     executed = summary.response_executed
     assert (executed.n, executed.infinite, executed.max, executed.max_step) == (980, 0, 205 * MS + 50_000, 400)

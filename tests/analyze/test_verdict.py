@@ -115,12 +115,31 @@ def test_only_the_plain_bound_passes():
 
 def test_few_miss_runs_are_called_so():
     steps = plan_steps(1e-3, 0.95, allowed=9)
-    nine, ten = judge(run_with(range(10, 910, 100), steps)), judge(run_with(range(10, 1010, 100), steps + 3000))
+    nine = judge(run_with(range(10, steps, 1 + steps // 9), steps))  # spread: together they would count for less
+    ten = judge(run_with(range(10, steps + 3000, 1 + (steps + 3000) // 10), steps + 3000))
     assert (nine.status, nine.miss_runs) == ("PASS", 9)
     assert "few miss runs, bound may be optimistic" in nine.reason
     assert "few miss runs, bound may be optimistic" in nine.notes
     assert (ten.status, ten.miss_runs) == ("PASS", 10)
     assert "few miss runs" not in ten.reason
+
+
+def test_misses_with_hits_between_them_come_together():
+    """Twelve runs of one miss in two episodes of the slow kind: two pieces of evidence, not twelve."""
+    steps = 12 * plan_steps(1e-3, 0.95)
+    spread = judge(run_with(range(10, steps, 1 + steps // 12), steps))
+    assert (spread.status, spread.deff, spread.cluster_window, spread.miss_runs) == ("PASS", 1, None, 12)
+    episodes = [*range(1000, 1024, 4), *range(9000, 9024, 4)]
+    slow = judge(run_with(episodes, steps))
+    assert (slow.miss_runs, slow.observed_burst, slow.longest_miss_run) == (12, 1, 1)
+    assert slow.deff == pytest.approx(6, rel=0.01)
+    assert slow.miss_rate_upper > spread.miss_rate_upper
+    # in windows of 32 each episode is whole, and none larger spreads more
+    assert slow.cluster_window == 32
+    assert "misses come together within 32 releases, and count like bursts of 3.5; few miss runs" in slow.reason
+    shorter = judge(run_with(episodes, steps * 5 // 9))
+    assert (shorter.status, shorter.plain_upper < 1e-3 < shorter.miss_rate_upper) == ("INCONCLUSIVE", True)
+    assert shorter.next_step.endswith("with no more misses than this, no more clustered, would PASS")
 
 
 def test_fail_names_the_worst_cause_known():

@@ -213,6 +213,8 @@ print(json.dumps({"counts": counts, "worst": worst, "facts": dict(compiled.facts
     assert answer["worst"] < 1e-5 and answer["facts"]["compile_mode"] == "default"
     with pytest.raises(UsageError, match="max-autotune"):
         backends.load("compile", policies.describe("mlp"), {"mode": "fastest"})
+    with pytest.raises(UsageError, match="does nothing on the CPU"):
+        backends.load("compile", policies.describe("mlp"), {"mode": "reduce-overhead"})
 
 
 def test_what_each_backend_makes_the_worker_import() -> None:

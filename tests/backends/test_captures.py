@@ -18,6 +18,9 @@ import numpy as np
 import pytest
 
 from robot_perf import policies
+from robot_perf.backends.gpu import torch_cuda, torch_graph, torch_queue
+from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.errors import InvalidMeasurementError, UsageError
 
 
 @pytest.fixture(autouse=True)
@@ -80,6 +83,58 @@ def test_a_closed_runner_holds_no_pinned_memory(backend: str, monkeypatch: pytes
         assert not len(pinned)
     finally:
         gc.enable()
+
+
+def test_marks_that_can_not_be_captured_leave_the_plain_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    played = fake_torch.Played(monkeypatch)
+    runner = played("cuda_graph", policies.describe("mlp", preset="tiny"))
+    played.fault = f"capture {played.counts['capture'] + 1}"
+    with pytest.raises(InvalidMeasurementError):
+        runner.mark_phases(True)
+    assert runner.device_ns() == -1, "the events of marks that are not there were never recorded"
+    runner.poison()
+    observation = [np.ones(t.shape, t.dtype) for t in runner.spec.inputs]
+    assert np.isfinite(runner.step(observation)[0]).all()
+    runner.close()
+
+
+@pytest.mark.parametrize("backend", ["eager", "cuda_graph"])
+def test_touching_the_weights_makes_no_gradients(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    played, seen = fake_torch.Played(monkeypatch), list[bool]()
+    runner = played(backend, policies.describe("mlp", preset="tiny"))
+    weight = SimpleNamespace(sum=lambda: seen.append(played.torch.is_grad_enabled()))
+    monkeypatch.setattr(runner.work.body, "weights", lambda: [weight])
+    with played.torch.enable_grad():
+        runner.touch()
+    assert seen == [False]
+    runner.close()
+
+
+@pytest.mark.parametrize("backend", ["eager", "cuda_graph"])
+def test_the_priority_in_the_facts_is_the_streams(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = fake_torch.Played(monkeypatch)
+    monkeypatch.setattr(fake_torch.Stream, "priority", -2)
+    for module in (torch_graph, torch_queue):
+        monkeypatch.setattr(module, "memory_facts", lambda _device: {})
+    runner = played(backend, policies.describe("mlp", preset="tiny"), priority=-1)
+    assert runner.facts()["stream_priority"] == -2
+    runner.close()
+
+
+@pytest.mark.parametrize(("asked", "words"), [(-2, None), (-7, "0 (the lowest) to -3"), (7, "0 (the lowest) to -3")])
+def test_torch_refuses_a_priority_that_it_would_clamp(
+    asked: int, words: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    made = lambda _index, priority: SimpleNamespace(priority=max(-3, priority))  # noqa: E731
+    monkeypatch.setattr(torch.cuda, "Stream", made)
+    monkeypatch.setattr(torch_cuda, "_streams", {})
+    if words is None:
+        assert torch_cuda.stream(DeviceOptions(priority=asked)).priority == asked
+        return
+    with pytest.raises(UsageError, match=f"priority {asked} is not offered by cuda:0") as refused:
+        torch_cuda.stream(DeviceOptions(priority=asked))
+    assert words in str(refused.value)
 
 
 class Profiler:

@@ -21,8 +21,11 @@ from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.gpu.work import StreamWork
 from robot_perf.backends.shared.check import check_outputs
-from robot_perf.errors import InvalidMeasurementError, PolicyError
+from robot_perf.errors import InvalidMeasurementError, PolicyError, UsageError
+from robot_perf.measure.clock import MonotonicClock
+from robot_perf.measure.window.keep_warm import keep_warm_hook
 from robot_perf.policies.observations import open_observations
+from robot_perf.specs import LoopSpec
 
 
 @pytest.fixture
@@ -112,6 +115,18 @@ def test_phases_are_marked_and_the_plain_step_comes_back(cuda: FakeCuda, given: 
     runner.close()
 
 
+def test_the_streams_priority_is_the_devices_own_word(cuda: FakeCuda) -> None:
+    clamped = cuda.cudaStreamCreateWithPriority
+    cuda.cudaStreamCreateWithPriority = lambda flags, _asked: clamped(flags, -1)  # type: ignore[method-assign]
+    runner = _runner(cuda, priority=-3)
+    assert runner.facts()["stream_priority"] == -1
+    runner.close()
+    for asked in (7, -1000):
+        with pytest.raises(UsageError, match=f"priority {asked} is not offered"):
+            _runner(cuda, priority=asked)
+    assert cuda.left() == {}
+
+
 def test_a_step_that_waits_is_not_captured_and_its_user_is_told_what_to_do(cuda: FakeCuda) -> None:
     with pytest.raises(InvalidMeasurementError) as refused:
         _runner(cuda, waits=True, cuda_graph=True)
@@ -189,6 +204,23 @@ def test_only_the_cuda_providers_own_graph_does_without_the_wait(cuda: FakeCuda,
         del session
         runner.close()
     assert waited == {"calls": True, "graph": False, "tensorrt": True}
+
+
+def test_a_wait_inside_the_launch_is_said_and_is_no_cure(cuda: FakeCuda, played: Any) -> None:
+    spec = policies.describe("mlp", preset="tiny")
+    loop = LoopSpec(period_ns=2_000_000, deadline_ns=2_000_000, steps=1, keep_warm="spin-sync")
+    said = {}
+    for graph in (False, True):
+        runner, _ = played(spec, sync="spin", cuda_graph=graph)
+        said[graph] = runner.facts()["sync"]
+        arguments = loop, runner, open_observations(spec), MonotonicClock(), [False]
+        if graph:
+            assert keep_warm_hook(*arguments) is None
+        else:
+            with pytest.raises(UsageError, match="the runtime waits for the device itself"):
+                keep_warm_hook(*arguments)
+        runner.close()
+    assert said == {False: "runtime", True: "spin"}
 
 
 def test_a_run_that_waits_all_the_same_leaves_nothing_borrowed(cuda: FakeCuda, played: Any) -> None:

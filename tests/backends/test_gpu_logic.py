@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from custom_operator import model_and_library
 
 from robot_perf import backends, policies
 from robot_perf.backends.gpu import faults, nvtx, options, ort_session
@@ -65,6 +66,14 @@ def test_wrong_options_are_refused(given: dict[str, Any], words: str) -> None:
     with pytest.raises(UsageError) as refused:
         options.read(given, "cuda_graph")
     assert words in str(refused.value)
+
+
+def test_a_priority_that_the_device_would_clamp_is_refused_with_its_range() -> None:
+    options.check_priority(-5, 0, -5, "cuda:0")
+    for asked in (7, -6):
+        with pytest.raises(UsageError, match=f"priority {asked} is not offered by cuda:0") as refused:
+            options.check_priority(asked, 0, -5, "cuda:0")
+        assert "0 (the lowest) to -5 (served first)" in str(refused.value)
 
 
 def test_tolerance_follows_the_precision() -> None:
@@ -250,6 +259,28 @@ def test_provider_options_say_what_was_asked() -> None:
     first, second = ort_session.provider_options("tensorrt", half, 1, {})
     assert first[1]["trt_fp16_enable"] == "1" and first[1]["trt_cuda_graph_enable"] == "1"
     assert second[1]["enable_cuda_graph"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("provider", "precision", "words"),
+    [
+        ("cuda", "fp8", "Its CUDA provider has no fp8"),
+        ("tensorrt", "fp8", "--backend tensorrt"),
+        ("cuda", "int8", "no scales"),
+        ("tensorrt", "int8", "no scales"),
+    ],
+)
+def test_both_providers_refuse_what_they_would_not_compute(provider: str, precision: str, words: str) -> None:
+    pytest.importorskip("onnx", reason="the package onnx is not installed")
+    with pytest.raises(PolicyError, match=f"precision {precision} is not offered") as refused:
+        ort_session.in_precision(policies.describe("mlp", preset="tiny"), precision, provider)
+    assert words in str(refused.value)
+
+
+def test_nodes_on_the_cpu_are_found_with_the_sessions_own_operators(tmp_path: Path) -> None:
+    path, library = model_and_library(tmp_path)
+    spec = policies.describe(str(path), ort_library=library, action="action")
+    assert ort_session.cpu_nodes(spec, {"ort_library": library}, str(path), []) != []
 
 
 def test_the_guard_is_found_in_torchs_report() -> None:

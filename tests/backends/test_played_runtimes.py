@@ -52,6 +52,8 @@ def test_what_a_played_cuda_answers_is_as_long_as_it_says() -> None:
         "cudaDriverGetVersion": fake.cudaDriverGetVersion(),
         "cudaMemGetInfo": fake.cudaMemGetInfo(),
         "cudaMalloc": fake.cudaMalloc(1),
+        "cudaStreamGetPriority": fake.cudaStreamGetPriority(stream),
+        "cudaDeviceGetStreamPriorityRange": fake.cudaDeviceGetStreamPriorityRange(),
         "cudaHostAlloc": fake.cudaHostAlloc(1, 0),
         "cudaEventElapsedTime": fake.cudaEventElapsedTime(event, event),
         "cudaGraphGetNodes": fake.cudaGraphGetNodes([], 0),
@@ -75,6 +77,8 @@ def test_torch() -> None:
     for given in ({"enable_timing": True}, {"blocking": True}, {"enable_timing": True, "external": True}):
         inspect.signature(cuda.Event.__new__).bind(None, **given)
     inspect.signature(cuda.Stream.__new__).bind(None, 0, priority=-1)
+    # a build without CUDA has a stub for the base, without the attribute
+    assert hasattr(cuda.Stream, "priority") or torch.version.cuda is None
     for name in ("set_device", "set_stream", "current_stream", "empty_cache", "mem_get_info", "memory_reserved"):
         assert callable(getattr(cuda, name))
 

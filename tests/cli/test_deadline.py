@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import pytest
 
 from robot_perf.cli.__main__ import main
 from robot_perf.errors import RobotPerfError
+from robot_perf.tasks.reference import Reference
+
+HELPERS = Path(__file__).resolve().parents[1] / "helpers"
 
 
 def run(*arguments: str) -> int:
@@ -68,6 +72,32 @@ def test_invalid_is_4(tmp_path, capsys):
     )
     assert code == 4
     assert "scripted failure" in capsys.readouterr().out
+
+
+def test_what_spoils_the_measurement_is_not_called_the_policy_s_error(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(HELPERS)
+    arguments = ("gives_up:GivesUp", "--steps", "60")
+    assert quick(tmp_path, *arguments, "--rate", "500", "--backend", "python") == 4
+    text = " ".join(capsys.readouterr().out.split())
+    assert "INVALID" in text and "torch stopped compiling it" in text and "policy raised" not in text
+    with pytest.raises(SystemExit):
+        main(["bench", *arguments, "--backends", "python", "--rates", "500", "-o", str(tmp_path / "bench"), "--json"])
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["status"] == "INVALID"
+    assert "torch stopped compiling it" in json.dumps(row) and "policy raised" not in json.dumps(row)
+
+
+def test_outputs_that_were_not_compared_are_a_note(tmp_path, capsys, monkeypatch):
+    none = Reference(None, reason="it draws random numbers")
+    monkeypatch.setattr("robot_perf.tasks.deadline.with_reference", lambda order, *_: (order, none))
+    quick(tmp_path, "null", "--rate", "500", "--steps", "60", "--json")
+    words = "outputs not compared with a float32 run on the CPU: it draws random numbers"
+    assert words in json.loads(capsys.readouterr().out)["conditions"]["notes"]
+    for name in ("text", "page.html"):
+        with pytest.raises(SystemExit):
+            main(["report", str(tmp_path / "run.parquet"), *(["-o", str(tmp_path / name)] if "." in name else [])])
+    assert words in " ".join(capsys.readouterr().out.split())
+    assert words in (tmp_path / "page.html").read_text()
 
 
 def test_junit_and_github(tmp_path, capsys):

@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fake_runs import executions, make_run
 
 from robot_perf.cli.__main__ import main
+from robot_perf.run.parquet import save
 
 Run = Callable[..., tuple[int, str, str]]
 RULES = {"launch/CPU", "sync", "host stage", "transfer", "communication", "dependency", "GPU", "cold start", "short kernels", "blocked calls", "host ahead"}  # fmt: skip
@@ -387,3 +389,36 @@ def test_one_endless_value_is_stopped(run: Run, tmp_path: Path, monkeypatch: pyt
     path.write_text('{"traceEvents": [{"name": "' + "x" * (1 << 20))
     code, _, err = run("diagnose", path)
     assert code == 2 and "longer than" in err
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ({"state": "interrupted after 100 of 1,000 releases"}, "interrupted"),
+        ({"invalid": ["NaN in the action of 3 of 100 steps"]}, "NaN"),
+    ],
+)
+def test_an_invalid_run_is_said_to_be_one_first(run: Run, tmp_path: Path, broken: dict[str, Any], words: str) -> None:
+    path = save(
+        make_run(executions(100), scheduled=1000 if "state" in broken else 100, **broken), tmp_path / "r.parquet"
+    )
+    _, out, _ = run("diagnose", path)
+    said = " ".join(out.split())
+    assert out.startswith("INVALID: ") and words in said.split("; what follows is about an invalid measurement")[0]
+    assert words in json.loads(run("diagnose", path, "--json")[1])["invalid"]
+    for suffix in ("md", "html"):
+        run("diagnose", path, "-o", tmp_path / f"out.{suffix}")
+        written = (tmp_path / f"out.{suffix}").read_text(encoding="utf-8")
+        assert "what follows is about an invalid measurement" in written
+
+
+def test_a_valid_run_is_not_called_invalid(run: Run, tmp_path: Path) -> None:
+    path = save(make_run(executions(100), scheduled=100), tmp_path / "r.parquet")
+    assert "INVALID" not in run("diagnose", path)[1]
+    assert json.loads(run("diagnose", path, "--json")[1])["invalid"] is None
+
+
+@pytest.mark.parametrize("value", ["nan", "0", "-1", "inf"])
+def test_a_probed_bandwidth_that_is_none_is_refused(run: Run, samples: Path, value: str) -> None:
+    code, _, err = run("diagnose", samples / "ncu_h200_raw_base_C.csv", "--probed-gb-s", value)
+    assert code == 2 and f"--probed-gb-s {value} is out of range" in err

@@ -210,6 +210,11 @@ def test_ceiling_with_the_users_own_numbers() -> None:
         (["--config", "absent.json"], "can't be read"),
         (["--params", "8e9", "--probe", "absent.json"], "can't be read"),
         (["--run", "absent.parquet", "--on", H100], "absent.parquet"),
+        (["--params", "8e9", "--on", H100, "--batch", "0"], "--batch 0 is out of range"),
+        (["--params", "8e9", "--on", H100, "--accepted", "0"], "--accepted 0 is out of range"),
+        (["--params", "8e9", "--on", H100, "--accepted", "nan"], "--accepted nan is out of range"),
+        (["--params", "8e9", "--on", H100, "--launch-us", "-5"], "--launch-us -5 is out of range"),
+        (["--params", "8e9", "--on", H100, "--launch-us", "nan"], "--launch-us nan is out of range"),
     ],
 )  # fmt: skip
 def test_ceiling_refuses(arguments: list[str], words: str) -> None:

@@ -47,6 +47,19 @@ def test_figures_leave_out_the_least_needed_first():
     assert progress.figures(LIVE, cell_len("misses 1,234")) == "misses 1,234"
 
 
+def test_a_percentile_without_a_value_says_why():
+    early = replace(LIVE, p99_ns=None, p99_reason="not estimable (needs n >= 368)", executed=7123)
+    assert "p50 12.35  p99 not yet  max 1234.57 ms   misses" in progress.figures(early)
+    stalled = progress.figures(replace(LIVE, p99_ns=None, p99_reason="skipped"))
+    assert "p50 12.35  p99 skipped  max 1234.57 ms executed   misses 1,234" in stalled
+    nothing = replace(
+        LIVE, p50_ns=None, p50_reason="skipped", p99_ns=None, p99_reason="skipped", max_ns=None, executed=0
+    )
+    assert "p50 skipped  p99 skipped" in progress.figures(nothing)
+    assert "misses 1,234" in progress.figures(nothing)
+    assert progress.figures(replace(nothing, reached=0)) == ""
+
+
 def test_what_is_left_is_read_at_a_glance():
     assert "0.7 s left" in progress.figures(replace(LIVE, left_ns=674_160_000))
     assert "left" not in progress.figures(replace(LIVE, left_ns=0))

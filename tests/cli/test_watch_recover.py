@@ -185,3 +185,30 @@ def test_a_run_goes_to_a_file(orphan, capsys):
 def test_recover_of_a_folder_says_so(tmp_path, capsys):
     assert run("recover", str(tmp_path)) == 2
     assert "is a folder" in capsys.readouterr().err
+
+
+def test_a_withheld_step_and_a_skipped_release_are_misses(maps, capsys):
+    """Rows without a finish (a node that skips stale observations), then a stall: neither leaves the percentiles."""
+    path = fill(maps / "a.map", steps=9)
+    stepmap = StepMap.open(path, writable=True)
+    recorder = Recorder(stepmap, lambda: (0, 0, 0, 0, 0, 0))
+    recorder.row = stepmap[Word.COMMITTED]
+    for k in range(9, 20):
+        recorder.begin(k, 1000 + k * 10 * MS, -1, 1000 + k * 10 * MS)
+        recorder.finish(1000 + k * 10 * MS, -1, -1 if k % 2 else 1000 + k * 10 * MS + (5 * MS if k < 18 else 105 * MS))
+    live = LiveView().look(stepmap)
+    assert (live.reached, live.executed, live.misses) == (20, 14, 6 + 1)
+    assert (live.p50_ns, live.p50_reason) == (5 * MS, None)
+    assert (live.p99_ns, live.p99_reason, live.max_ns) == (None, "skipped", 105 * MS)
+    stepmap.close()
+    assert run("watch", str(path), "--once", "--json") == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["misses"], document["p99_ns"], document["p99_reason"]) == (7, None, "skipped")
+    assert run("watch", str(path), "--once") == 0
+    assert "p50 5.00  p99 skipped  max 105.00 ms executed   misses 7" in capsys.readouterr().out
+
+
+def test_one_step_has_no_percentile(maps, capsys):
+    path = fill(maps / "a.map", steps=1)
+    assert run("watch", str(path), "--once") == 0
+    assert "p50 not yet  p99 not yet  max 1.00 ms   misses 0" in capsys.readouterr().out

@@ -114,6 +114,26 @@ class Recompiles(_Base):
         return 2 * x if self.late else x
 
 
+class CountsUp(_Base):
+    """A Python number on the module that is another one in each call: torch compiles each time, until its limit."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.k, self.table = 0, [0.0] * 100
+
+    def forward(self, obs: Any) -> Any:
+        self.k = self.k + 1
+        return self.head(self.dense(obs)) + self.table[self.k]
+
+
+class CompiledWrong(_Base):
+    """Twice the answer once it is compiled."""
+
+    def forward(self, obs: Any) -> Any:
+        x = self.head(self.dense(obs))
+        return 2 * x if torch.compiler.is_compiling() else x
+
+
 class TurnsNan(_Base):
     def forward(self, obs: Any) -> Any:
         return self.head(self.dense(obs)) / torch.zeros_like(obs[:, :4])

@@ -54,6 +54,8 @@ VALUES = {
     "cudaHostAlloc": 1,
     "cudaHostGetDevicePointer": 1,
     "cudaStreamCreateWithPriority": 1,
+    "cudaStreamGetPriority": 1,
+    "cudaDeviceGetStreamPriorityRange": 2,
     "cudaEventCreateWithFlags": 1,
     "cudaEventElapsedTime": 1,
     "cudaStreamEndCapture": 1,
@@ -67,8 +69,8 @@ NO_CAPTURE = Error.cudaErrorStreamCaptureUnsupported
 
 
 class Stream:
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, number: int, priority: int = 0) -> None:
+        self.number, self.priority = number, priority
         self.queue: list[Work] = []
         self.capture: list[Work] | None = None
         self.spoilt = False
@@ -99,7 +101,7 @@ class FakeCuda:
     cudaEventRecordDefault, cudaEventRecordExternal = 0, 1
 
     def __init__(self, room: int = 1 << 30) -> None:
-        self.room = room
+        self.room, self.served_first = room, -5
         self.blocks: dict[int, Any] = {}
         self.default, self.streams = Stream(0), {}
         self.pending: list[tuple[int, int]] = []  # address and size of what the default stream has still to write
@@ -274,8 +276,14 @@ class FakeCuda:
 
     # --- streams and events
 
-    def cudaStreamCreateWithPriority(self, _flags: int, _priority: int) -> Any:
-        stream = Stream(0x1000 + len(self.streams))
+    def cudaDeviceGetStreamPriorityRange(self) -> Any:
+        return OK, 0, self.served_first
+
+    def cudaStreamGetPriority(self, stream: Stream) -> Any:
+        return OK, stream.priority
+
+    def cudaStreamCreateWithPriority(self, _flags: int, priority: int) -> Any:
+        stream = Stream(0x1000 + len(self.streams), min(0, max(self.served_first, priority)))  # clamped in silence
         self.streams[stream.number] = stream
         return OK, stream
 

@@ -11,6 +11,7 @@ import numpy as np
 from robot_perf.run.columns import STEP_COLUMNS
 from robot_perf.run.model import SCHEMA, Run
 from robot_perf.specs import Budget, LoopSpec, PolicyCost, PolicySpec, TensorSpec, to_json
+from robot_perf.stats.burst import default_burst
 
 MS, US = 1_000_000, 1_000
 
@@ -106,7 +107,7 @@ def make_run(
             k = max(k, -(-(free - origin) // period_ns))
     steps = k if scheduled is None else scheduled
     columns = {name: np.array([row[name] for row in rows], np.int64) for name in STEP_COLUMNS}
-    burst = 2.0 if overrun == "skip" and deadline == period_ns else 1.0
+    burst = default_burst(overrun, deadline, period_ns)
     asked = {"deadline_ns": deadline, "assumed_burst": burst, **(budget or {})}
     known: dict[str, Any] = {
         "schema": SCHEMA,

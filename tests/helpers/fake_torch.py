@@ -17,6 +17,8 @@ from robot_perf.specs import PolicySpec
 
 
 class Stream:
+    priority = 0
+
     def synchronize(self) -> None: ...
 
     def query(self) -> bool:

@@ -105,6 +105,7 @@ def _session(runner: QueuedRunner) -> Session:
     session.runner, session.report, session.stop = runner, {"invalid": [], "notes": []}, [False]
     session.loop = LoopSpec(period_ns=0, deadline_ns=0, steps=1)
     session.observations, session.clock = open_observations(runner.spec), MonotonicClock()
+    session.before = None
     session.watch = OutputWatch(0, runner.spec.outputs[0])
     return session
 
@@ -127,6 +128,50 @@ def test_what_was_counted_before_the_window_is_kept_with_its_reason(runner: Queu
     runner.work.events["compiles"] = 0  # type: ignore[attr-defined]
     session._judge_truth({})
     assert "counted" not in session.report["backend_facts"]
+
+
+def test_what_may_have_made_compiling_useless_is_a_note(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = _session(runner)
+    counted = {"compiles": 2, "graph breaks": 1, "skipped CUDA graphs": 0, "a.captures": 1}
+    monkeypatch.setattr(runner.work, "events", counted)
+    monkeypatch.setattr(runner.work, "reasons", lambda: {"graph breaks": "print"})
+    session._judge_truth(counted)
+    assert session.report["notes"] == ["graph breaks since it was loaded: 1 (print)"]
+    assert session.report["invalid"] == []
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_graphs_asked_for_and_none_captured_is_invalid(
+    runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch, stages: bool
+) -> None:
+    facts = {"not_captured": "cpu device (lookup.py:3)"}
+    monkeypatch.setattr(runner, "facts", lambda: {"stages": {"a": facts, "b": {}}} if stages else facts)
+    session = _session(runner)
+    session._judge_truth(dict(runner.counters()))
+    assert session.report["invalid"] == ["CUDA graphs were asked for and none was captured: cpu device (lookup.py:3)"]
+
+
+def test_each_cure_has_a_pass_of_its_own_in_which_it_acts(
+    runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sessions, "_phases", {})
+    acted: list[int] = []
+    plain, warm = _session(runner), _session(runner)
+    plain.before, plain.clock = None, FakeClock()  # type: ignore[assignment]
+    warm.before, warm.clock = (lambda release: bool(acted.append(release))), FakeClock()  # type: ignore[assignment]
+    for session, cure in ((plain, "none"), (warm, "rehearse:300")):
+        session.loop = LoopSpec(period_ns=2_000_000, deadline_ns=2_000_000, steps=1, keep_warm=cure)
+        session._phases()
+    assert runner.work.marked == [True, False] * 2  # type: ignore[attr-defined]
+    assert len(acted) == STEPS + DROPPED
+
+
+def test_steps_too_long_for_the_pass_are_a_reason(runner: QueuedRunner) -> None:
+    clock = FakeClock()
+    runner.work.launch = lambda: clock.wait(clock.now() + 15_000_000)  # type: ignore[assignment,func-returns-value]
+    loop = LoopSpec(period_ns=1_000_000, deadline_ns=1_000_000, steps=1)
+    found = phase_pass(loop, runner, open_observations(runner.spec), clock, [False])
+    assert found is not None and set(found) == {"reason"} and "many periods" in found["reason"]
 
 
 def test_one_rate_has_one_pass(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from loop_fakes import FakeClock
 
+from robot_perf.measure.node.block_report import block_report
 from robot_perf.measure.node.blocks import Block, BlockLoop, NoRows
 from robot_perf.measure.node.body import ActionWatch, Edge, NodeBody
 from robot_perf.measure.node.mailbox import NODE_COLUMNS, STALE, WITHHELD, LiveObservations
@@ -127,6 +128,18 @@ def test_a_job_longer_than_a_block_leaves_it_out_and_says_so(tmp_path):
     assert machine.lost_blocks == 2
     assert rows(blocks[1])["release_ns"][0] == 450 * MS
     assert rows(blocks[1])["step"][0] == 5
+    # the next block's Run says what is missing before it, once
+    counts = {"window_ns": 0, "process_cpu_ns": 0, "loop_thread_cpu_ns": 0, "gc_collections": 0, "gc_ns": 0}
+    told = []
+    for block in blocks[:2]:
+        facts = {**block.facts, "before": counts, "after": counts}
+        ended = Block(block.stepmap, block.rows, block.step, block.sink, block.number, facts)
+        told.append(block_report({"invalid": [], "notes": ["n"]}, ended, None, {})["notes"])
+    assert told[0] == ["n"]
+    assert told[1][1:] == [
+        "a step ran longer than a whole block: the 2 blocks before this one have no Run,"
+        " and their 20 releases, all missed, are in no verdict"
+    ]
 
 
 def test_without_a_map_the_robot_goes_on_and_steps_are_counted(tmp_path):

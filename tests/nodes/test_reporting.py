@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,6 +43,9 @@ def test_one_number_a_key_with_its_unit_and_nothing_where_there_is_none():
     assert values["rate achieved, window (Hz)"] == "200"
     assert (values["graph"], values["compiles"], values["steps no map recorded"]) == ("captured", "2", "3")
     assert (values["device clock (MHz)"], values["throttled"]) == ("1980", "no")
+    assert values["blocks without a Run"] == "0"
+    assert reporting.loop_values(LIVE, {}, 0, None, 2)["blocks without a Run"] == "2"
+    assert reporting.lost_words(1).startswith("1 block has no Run")
     assert reporting.loop_values(LIVE, {}, 0, None)["graph"] == "none"
     for key, value in values.items():
         if value and "(ms)" in key:
@@ -90,3 +94,28 @@ def test_a_qos_that_does_not_match_is_named_once_and_shown(start, driver):
     assert "DEADLINE" in status.message
     driver.spin(2.0)
     assert node.log.count("incompatible QoS") == 1
+
+
+@pytest.mark.ros
+@pytest.mark.parametrize(("lost", "level"), [(0, 0), (2, 1)])
+def test_blocks_without_a_run_are_a_warning_until_the_next_activation(_rclpy, lost, level):
+    from robot_perf.nodes.telling import Teller
+
+    blocks = SimpleNamespace(lost_blocks=lost, current=None)
+    body = SimpleNamespace(live=None, blocks=blocks, report={"backend_facts": {}})
+    errors = []
+    node = SimpleNamespace(
+        activity=SimpleNamespace(body=body, active=True, unrecorded=0), link=SimpleNamespace(alive=True), executor_baseline_ns=None,
+        get_name=lambda: "policy_node", command_facts=lambda: {"subscribers": 1}, get_logger=lambda: SimpleNamespace(error=errors.append),
+    )  # fmt: skip
+    teller = Teller(node)
+    teller.live, teller._loop = LIVE, (0, "in time")
+    status = teller._loop_status()
+    assert status.level == bytes([level])
+    assert ("2 blocks have no Run and no verdict" in status.message) == (lost > 0)
+    assert status.message.endswith("in time")
+    node.values = {"first_observation_s": 5.0}
+    teller.live = {**LIVE, "since_activation": {"misses": 0}}
+    for _ in range(2):
+        teller._warn()
+    assert errors == [reporting.lost_words(2)] * (lost > 0)  # once

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import shlex
 
 import numpy as np
 import pytest
+import typer
 from fake_runs import MS, executions, make_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,8 +16,10 @@ from rich.console import Console
 
 from robot_perf.analyze.summary import summarize
 from robot_perf.analyze.verdict import judge
+from robot_perf.cli.root import root as app
 from robot_perf.errors import RunFileError
 from robot_perf.render.parts.command import rerun_command
+from robot_perf.render.parts.sheet import sheet_of
 from robot_perf.render.text import deadline_report, deadline_text, plan_line, verdict_line
 from robot_perf.run.model import Run
 from robot_perf.units import format_bound
@@ -136,6 +140,12 @@ def test_late_steps_are_counted_by_kind(runs):
     assert f"{verdict.misses} of {verdict.releases:,} missed ({verdict.late} late, {verdict.skipped} skipped)" in report
 
 
+@pytest.mark.parametrize(("steps", "told"), [(12, False), (367, False), (368, True)])
+def test_counts_give_a_p99_only_of_enough_steps(steps, told):
+    counts = dict(sheet_of(make_run(executions(steps))).counts)
+    assert ("p99" in counts["utilisation"], "p99" in counts["release jitter"]) == (told, told)
+
+
 def test_pinned_fifo_host():
     real_time = {
         "scheduler": "SCHED_FIFO", "priority": 80, "affinity": [3], "memory_locked_bytes": 10**7,
@@ -186,6 +196,17 @@ def test_rerun_command_repeats_what_was_asked_and_no_file():
     ]
     run = make_run(executions(20), argv=argv, planned=False)
     assert rerun_command(run, steps=500) == "robot-perf deadline 'my policy.onnx' --rate 50 --fifo 80 --steps 500"
+
+
+def test_what_follows_a_soak_is_a_command_that_the_command_line_takes():
+    argv = ["deadline", "mlp", "--rate", "50", "--soak", "25s", "--soak=25s"]
+    words = shlex.split(rerun_command(make_run(executions(20), argv=argv, planned=False), steps=12573))
+    assert words == ["robot-perf", "deadline", "mlp", "--rate", "50", "--steps", "12573"]
+    root = typer.main.get_command(app)
+    group = root.make_context("robot-perf", words[1:], resilient_parsing=True)
+    name, command, rest = root.resolve_command(group, words[1:])
+    given = command.make_context(name, rest, parent=group).params
+    assert (given["soak"], given["steps"]) == (None, 12573)
 
 
 def test_rerun_command_of_a_run_that_no_command_made():

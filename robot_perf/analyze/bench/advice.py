@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from robot_perf.analyze.bench.figures import within_noise
 from robot_perf.run.bench_report import OK, TIGHT, Advice, Point, Row
 from robot_perf.units import format_us
 
@@ -19,7 +20,8 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     One whose median is longer than the period is no candidate. Candidates that lie within the noise of the best are equal:
     the median of all candidates' A/A floors, for one whose own blocks lie far apart must not win by that. Among equals no cure is better than one, then less CPU (in whole per cent of a
     core), then fewer parts. Watts are shown and decide nothing: between two blocks of one thing they differ by more than a
-    cure costs.
+    cure costs. What the advised one can't be told from, by the floor of the answers, is named beside it: the fastest of all
+    where that is another one, and the backends next to it with the same keep-warm.
     """
     candidates = [
         (row, point)
@@ -50,8 +52,10 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     plain = row.point(rate)
     if point.keep_warm != "none" and plain is not None and (without := plain.p("p50")) is not None:
         words += f"; without keep-warm {format_us(without)} µs"
+    words += _beside(point, affordable or candidates, noise)
     if (best_row.backend, best.keep_warm) != (row.backend, point.keep_warm) and (least := best.p("p50")) is not None:
         words += f"; at any price {best_row.backend}{_with(best)}, {format_us(least)} µs{_price(best_row, best, None)}"
+        words += _beside(best, candidates, noise)
     return Advice(
         policy=policy,
         rate=rate,
@@ -79,6 +83,28 @@ def _cheapest_of_the_best(candidates: Sequence[tuple[Row, Point]], noise: float)
         (c for c in candidates if (c[1].p("p50") or 0) - level <= noise * level),
         key=lambda c: (c[1].keep_warm != "none", round(c[1].cpu_share or 0.0, 2), _parts(c[1]), c[1].p("p50") or 0),
     )
+
+
+def _beside(point: Point, candidates: Sequence[tuple[Row, Point]], noise: float) -> str:
+    """What else it might be: the fastest where it was not chosen, and the next backends where they are not told from it."""
+    fastest = min(candidates, key=lambda c: c[1].p("p50") or 0)
+    near, words = [], ""
+    if fastest[1] is not point:
+        if within_noise(point, fastest[1]):
+            near.append(fastest)
+        else:
+            words = f"; the fastest, {_named(*fastest)}, is no further from it than the median noise floor, {noise * 100:.0f} %"
+    # as in the answers: backends with the same keep-warm, each against the next faster one
+    same = sorted((c for c in candidates if c[1].keep_warm == point.keep_warm), key=lambda c: c[1].p("p50") or 0)
+    at = next(i for i, c in enumerate(same) if c[1] is point)
+    near += [
+        c for c in (*same[max(at - 1, 0) : at], *same[at + 1 : at + 2]) if c not in near and within_noise(point, c[1])
+    ]
+    return words + (f"; within noise of {' and of '.join(_named(*c) for c in near)}" if near else "")
+
+
+def _named(row: Row, point: Point) -> str:
+    return f"{row.backend}{_with(point)}, {format_us(point.p('p50') or 0)} µs{_price(row, point, None)}"
 
 
 def _parts(point: Point) -> int:

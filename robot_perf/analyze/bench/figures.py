@@ -24,7 +24,7 @@ from robot_perf.stats import contrast
 from robot_perf.stats.ranks import Sample, not_estimable, parse_percentile, smallest_n, two_sided_ranks
 from robot_perf.units import format_duration
 
-__all__ = ["block_figures", "judged_again", "median_answer", "point_of", "with_penalty"]
+__all__ = ["block_figures", "judged_again", "median_answer", "point_of", "with_penalty", "within_noise"]
 
 PERCENTILES = ("p50", "p90", "p99", "p99.9")
 UNKNOWN_FLOOR = 0.05  # one block says nothing about the variation between blocks
@@ -239,6 +239,15 @@ def judged_again(report: BenchReport) -> BenchReport:
         return _judged(answer, share * max(a.p("p50") or 0, b.p("p50") or 0))
 
     return replace(report, rows=rows, answers=tuple(again(a) for a in report.answers))
+
+
+def within_noise(a: Point, b: Point) -> bool | None:
+    """Whether the medians of two points differ by no more than the floor of `median_answer`; None where blocks are lacking."""
+    p50_a, p50_b = a.p("p50"), b.p("p50")
+    if p50_a is None or p50_b is None or not (a.blocks and b.blocks):
+        return None
+    floor = _floor_between(_block_medians(a), _block_medians(b)) * max(p50_a, p50_b)
+    return abs(p50_a - p50_b) <= floor
 
 
 def _block_medians(point: Point) -> list[int]:

@@ -10,6 +10,7 @@ import numpy as np
 from robot_perf.analyze.ceiling.bound import RESIDENT_SHARE
 from robot_perf.analyze.ceiling.check import LOW
 from robot_perf.analyze.ceiling.roofline import DTYPE_BYTES
+from robot_perf.analyze.validity import invalid_reasons
 from robot_perf.devices import bandwidth_of, normalise, peak_of
 from robot_perf.errors import UsageError
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport
@@ -122,8 +123,12 @@ def run_meets_ceiling(
 ) -> CeilingShare:
     """A Run's median step against the device: device time where it was measured, else the call on the host.
 
-    Raises UsageError where the Run holds no finished step or the policy's cost is unknown.
+    Raises UsageError where the Run is INVALID, holds no finished step, or the policy's cost is unknown.
     """
+    if reasons := invalid_reasons(run):
+        raise UsageError(
+            f"no share of a ceiling: the Run of {run.policy.name} is INVALID", why=reasons[0], do="Measure it again."
+        )
     cost = run.policy.cost
     if cost is None:
         raise UsageError(

@@ -90,6 +90,7 @@ class Diagnosis:
     checks: tuple[Finding, ...] = ()  # rules beyond the normative names: graph and compile fallbacks
     notes: tuple[str, ...] = ()
     source: str = ""
+    invalid: str = ""  # why the Run is INVALID: all of the above is about a measurement from which nothing follows
 
     @property
     def answered(self) -> bool:

@@ -11,6 +11,7 @@ from robot_perf.analyze.diagnose.model import CANT, CLEAN, FOUND, GPU_UNMEASURED
 from robot_perf.analyze.diagnose.thresholds import Thresholds
 from robot_perf.analyze.explain.attribute import worst_cause
 from robot_perf.analyze.explain.coldstart import cold_start
+from robot_perf.analyze.validity import invalid_reasons
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Run
 from robot_perf.units import format_duration
@@ -45,7 +46,10 @@ def diagnose_run(run: Run, source: str, limits: Thresholds | None = None) -> Dia
         "shape": "run",
         "tool": "robot-perf",
     }
-    return Diagnosis(primary, headline, findings, profile, facts, label, (), (), cant, (_fallback(run),), (), source)
+    invalid = next(iter(invalid_reasons(run)), "")
+    return Diagnosis(
+        primary, headline, findings, profile, facts, label, (), (), cant, (_fallback(run),), (), source, invalid
+    )
 
 
 def _timing(run: Run) -> dict[str, float | None]:

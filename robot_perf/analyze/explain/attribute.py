@@ -15,6 +15,7 @@ from robot_perf.analyze.timeline import Timeline, timeline
 from robot_perf.analyze.types import Outlier
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.model import Column, Run
+from robot_perf.stats.binomial import chance_of
 from robot_perf.units import format_count, format_duration
 
 __all__ = ["CAUSES", "outliers", "worst_cause"]
@@ -31,6 +32,7 @@ CAUSES = (
     "a move to another processor",
     "long execution, unexplained by what was recorded",
 )
+_CHANCE = 0.05  # of a share of switches among slow steps that fast ones alone would show
 _BACKLOG, _WAKE, _BEFORE, _USUAL, _MAJOR, _GC, _PREEMPTED, _MINOR, _MOVED, _UNEXPLAINED = range(len(CAUSES))
 
 
@@ -81,12 +83,27 @@ def _causes(line: Timeline, noise: dict[str, Column]) -> NDArray[np.int64]:
         (excess <= np.maximum(other, usual // 10)) | (usual > line.deadline_ns),
         noise["majflt"] > 0,
         noise["gc_ns"] >= np.maximum(excess // 2, 1),
-        noise["nivcsw"] > 0,
+        noise["nivcsw"] > _usual_switches(noise["nivcsw"], excess > usual // 10),
         minor > 10 * max(usual_minor, 0) + 100,
         moved,
     ]
     order = [_BACKLOG, _WAKE, _BEFORE, _USUAL, _MAJOR, _GC, _PREEMPTED, _MINOR, _MOVED]
     return np.select(conditions, order, default=_UNEXPLAINED).astype(np.int64)
+
+
+def _usual_switches(switches: Column, slow: NDArray[np.bool_]) -> int:
+    """Involuntary switches that explain nothing: a job with more of them is slow more often than chance allows.
+
+    The counter runs from finish to finish, so it holds those of the idle time as well: with a spinning wait in every
+    fifth job that was fast. None of the levels tried tells slow from fast: no job is called preempted.
+    """
+    measured = switches != NOT_MEASURED
+    slow_ones, fast_ones = switches[measured & slow], switches[measured & ~slow]
+    for level in (0, int(np.quantile(fast_ones, 0.99)) if len(fast_ones) else 0):
+        beyond, others = int(np.count_nonzero(slow_ones > level)), int(np.count_nonzero(fast_ones > level))
+        if beyond and chance_of(beyond, len(slow_ones), others / max(len(fast_ones), 1)) < _CHANCE:
+            return level
+    return int(np.iinfo(np.int64).max)
 
 
 def worst_cause(run: Run) -> str:

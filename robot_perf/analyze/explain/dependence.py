@@ -8,9 +8,9 @@ from robot_perf.analyze.conditions import mapping, sequence
 from robot_perf.analyze.timeline import Timeline
 from robot_perf.analyze.types import Dependence
 from robot_perf.run.model import Run
-from robot_perf.stats.burst import FEW_RUNS, MissRuns
+from robot_perf.stats.burst import MissRuns
 from robot_perf.stats.contrast import mann_whitney
-from robot_perf.stats.dependence import ljung_box, runs_test
+from robot_perf.stats.dependence import rank_ljung_box, runs_test
 
 __all__ = ["dependence", "labels"]
 
@@ -20,9 +20,9 @@ _DRIFT = ((0.05, 0.05), (0.01, 0.01))
 
 
 def dependence(line: Timeline) -> Dependence:
-    """Autocorrelation, Ljung-Box, runs test and first half against second half of the executed steps' response."""
+    """Autocorrelation and Ljung-Box of the ranks, runs test and first half against second half of the executed steps' response."""
     response = line.response_ns
-    box = ljung_box(response, _LAGS) if len(response) else None
+    box = rank_ljung_box(response, _LAGS)
     test = runs_test(response) if len(response) else None
     half = len(response) // 2
     first, second = response[:half], response[half:]
@@ -50,6 +50,6 @@ def labels(run: Run, runs: MissRuns, depends: Dependence) -> tuple[str, ...]:
         found.append(f"drift (thermal?): median response {shift:+.0%} from the first half to the second")
     if mapping(run, "warmup").get("settled") is False:
         found.append("warm-up not settled")
-    if 1 <= runs.runs < FEW_RUNS:
+    if runs.few:
         found.append("few miss runs")
     return tuple(dict.fromkeys(found))

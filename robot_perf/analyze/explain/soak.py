@@ -75,7 +75,7 @@ def soak_of(run: Run) -> Soak | None:
     line = timeline(run)
     if not line.executed:
         return Soak((), None, None, None, ("no step finished",))
-    origin = int(line.release[0])
+    origin = int(line.release[0]) - int(line.step[0]) * line.period_ns  # the release of step 0
     samples = [s for s in _samples(kept) if s["at_ns"] >= origin]
     since = line.release - origin
     count = min(int(since[-1] // MINUTE_NS) + 1, _MOST_MINUTES)
@@ -102,8 +102,9 @@ def _words(value: Any) -> bool:
 def _minute(i: int, line: Any, since: Any, origin: int, samples: Sequence[Mapping[str, Any]]) -> Minute:
     inside = (since >= i * MINUTE_NS) & (since < (i + 1) * MINUTE_NS)
     values = line.response_ns[inside]
-    first = i * MINUTE_NS // max(line.period_ns, 1)
-    releases = line.miss[first : (i + 1) * MINUTE_NS // max(line.period_ns, 1)]
+    # a release belongs to the minute in which it falls, as its step does: the first at or after the minute's begin
+    first, beyond = (-(-at * MINUTE_NS // max(line.period_ns, 1)) for at in (i, i + 1))
+    releases = line.miss[first:beyond]
     seen = [s for s in samples if i * MINUTE_NS <= s["at_ns"] - origin < (i + 1) * MINUTE_NS]
     return Minute(
         minute=i + 1,

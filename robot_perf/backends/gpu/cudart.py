@@ -19,13 +19,11 @@ import numpy as np
 
 from robot_perf.backends.gpu import faults
 from robot_perf.backends.gpu.capture import uncollected
-from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.options import DeviceOptions, check_priority
 from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Array
 from robot_perf.errors import BackendUnavailableError, UsageError, install_line
 from robot_perf.specs import TensorSpec
-
-INSTALL = install_line("gpu")
 
 
 class CudaError(RuntimeError):
@@ -35,7 +33,7 @@ class CudaError(RuntimeError):
 def unavailable() -> str | None:
     """Why cuda-python can't be used here, with the install line."""
     if not any(_found(name) for name in ("cuda.bindings.runtime", "cuda.cudart")):
-        return f"cuda-python is not installed for {sys.executable}; install it: {INSTALL}"
+        return f"cuda-python is not installed for {sys.executable}; install it: {install_line('gpu')}"
     try:
         runtime()
     except (ImportError, OSError, RuntimeError) as error:
@@ -114,8 +112,7 @@ class Footprint:
     WORDS = "what the device's free memory shrank by until the first window was over, without the CUDA context"
 
     def __init__(self) -> None:
-        self._before = free_bytes()
-        self._readings: list[int] = []
+        self._before, self._readings = free_bytes(), list[int]()
 
     def read(self) -> dict[str, Any]:
         """`device_memory_bytes` and how it was found."""
@@ -130,12 +127,15 @@ class Stream:
     def __init__(self, options: DeviceOptions) -> None:
         cu = self._cu = runtime()
         made = self._made = contextlib.ExitStack()
+        least, greatest = check("cudaDeviceGetStreamPriorityRange", cu.cudaDeviceGetStreamPriorityRange())
+        check_priority(options.priority, int(least), int(greatest), options.device)
         with Undo(made.close):
             created = cu.cudaStreamCreateWithPriority(cu.cudaStreamNonBlocking, options.priority)
             handle = self.handle = check("cudaStreamCreateWithPriority", created)
             made.callback(lambda: check("cudaStreamDestroy", cu.cudaStreamDestroy(handle)))
             flags = cu.cudaEventBlockingSync | cu.cudaEventDisableTiming
             self._event = _event(cu, flags, made) if options.sync == "block" else None
+            self.priority = int(check("cudaStreamGetPriority", cu.cudaStreamGetPriority(handle)))
         self.address = int(handle)
         waits = {"auto": self._driver, "block": self._asleep, "spin": self._polling}
         self.wait: Callable[[], None] = waits[options.sync]

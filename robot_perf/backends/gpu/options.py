@@ -6,7 +6,7 @@ sync        auto (the driver's own choice), block (sleep until the device's inte
 cuda_graph  replay the whole step, copies included, as one CUDA graph
 buffers     copy (pinned memory and copies), mapped (the device reads and writes the host's memory itself)
 marks       CUDA events around each step (the column device_ns)
-priority    of the stream, lower is served first: 0 … -5 on most devices
+priority    of the stream, lower is served first: 0 … -5 on most devices (fewer in torch)
 """
 
 from __future__ import annotations
@@ -139,3 +139,12 @@ def _priority(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"priority {value!r} is not a whole number", why="Lower is served first; 0 is the lowest.")
     return value
+
+
+def check_priority(asked: int, least: int, greatest: int, device: str) -> None:
+    """Raises UsageError for what the device would clamp in silence. Lower is served first: `least` is the larger number."""
+    if not greatest <= asked <= least:
+        raise UsageError(
+            f"priority {asked} is not offered by {device}",
+            why=f"It has {least} (the lowest) to {greatest} (served first).",
+        )

@@ -19,7 +19,7 @@ from robot_perf.backends.gpu.undo import Undo, let_go
 from robot_perf.backends.gpu.work import WITHOUT_GRAPH, StreamWork
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
-from robot_perf.backends.shared.onnx_session import check_signature, known_sizes, runtime_errors, source_of
+from robot_perf.backends.shared.onnx_session import check_signature, known_sizes, runtime_errors
 from robot_perf.backends.shared.text import first_line
 from robot_perf.errors import UsageError
 from robot_perf.policies.asked import shown
@@ -68,8 +68,7 @@ def _fill(
     footprint: cudart.Footprint,
 ) -> None:
     """Session, buffers and binding into `work`. No other name of them is left: the session must end while its stream exists."""
-    # The TensorRT provider has precision flags; CUDA's follows the types in the model.
-    source = ort_session.in_precision(policy, settled.precision) if provider == "cuda" else source_of(policy)
+    source = ort_session.in_precision(policy, settled.precision, provider)
     chosen = ort_session.provider_options(provider, settled, work.stream.address, options)
     session = work.held["session"] = ort_session.open_session(policy, options, source, chosen, allowed)
     check_signature(policy, session)
@@ -85,11 +84,13 @@ def _fill(
         **device,
         "provider_options": {k: v for k, v in chosen[0][1].items() if "stream" not in k},
         "allow_cpu_nodes": allowed,
+        # a run that ends in a wait of the runtime's own is over by then, whatever our stream is waited for with
+        **({} if own_graph else {"sync": "runtime"}),
         "captured": settled.cuda_graph,
         "captured_as": "the provider's own graph, without the copies" if settled.cuda_graph else None,
         "launches_per_step": 1 if settled.cuda_graph else None,
         "build_ns": None,
-        **({"cpu_nodes": ort_session.cpu_nodes(policy, source, chosen)} if allowed else {}),
+        **({"cpu_nodes": ort_session.cpu_nodes(policy, options, source, chosen)} if allowed else {}),
     }
     work.start(enqueue, lambda: facts | footprint.read(), capturable=False, counted=counted)
 

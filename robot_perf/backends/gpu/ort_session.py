@@ -91,11 +91,13 @@ def provider_options(
     return [(PROVIDERS["tensorrt"], tensorrt), (PROVIDERS["cuda"], {**cuda, "enable_cuda_graph": "0"})]
 
 
-def cpu_nodes(policy: PolicySpec, source: str | bytes, providers: list[tuple[str, dict[str, str]]]) -> list[str]:
+def cpu_nodes(
+    policy: PolicySpec, options: Mapping[str, Any], source: str | bytes, providers: list[tuple[str, dict[str, str]]]
+) -> list[str]:
     """`operator node` of everything that runs on the CPU, from the runtime's own profile of one call of a second session."""
     import onnxruntime as ort
 
-    settings = ort.SessionOptions()
+    settings = session_settings(policy, options)
     settings.log_severity_level = 4
     with Scratch("nodes-") as folder:
         settings.enable_profiling = True
@@ -139,22 +141,22 @@ def check_present(provider: str) -> None:
         )
 
 
-def in_precision(policy: PolicySpec, precision: str) -> str | bytes:
-    """The model's path or bytes. Lower precisions are written into the model: the provider follows its types."""
+def in_precision(policy: PolicySpec, precision: str, provider: str) -> str | bytes:
+    """The model's path or bytes. Lower precisions are written into it for CUDA's provider, which follows its types.
+
+    TensorRT's has flags of its own. Raises PolicyError for a precision that the provider lacks.
+    """
     source = source_of(policy)
-    if precision in ("fp32", "tf32"):
+    if precision in ("fp32", "tf32") or (provider == "tensorrt" and precision in ("fp16", "bf16")):
         return source
     data = source if isinstance(source, bytes) else Path(source).read_bytes()
     if precision in ("int8", "fp8"):
         if precision == "fp8" or not lower.is_quantised(data):
-            why = (
-                "Its CUDA provider has no fp8 kernels."
-                if precision == "fp8"
-                else "The file holds no scales; nothing is calibrated here."
-            )
-            raise PolicyError(
-                f"precision {precision} is not offered by onnxruntime for {policy.name}", why=why, do="Use fp16."
-            )
+            why, do = "The file holds no scales; nothing is calibrated here.", "Use fp16."
+            if precision == "fp8":
+                why = f"Its {PROVIDERS[provider].removesuffix('ExecutionProvider')} provider has no fp8 here."
+                do = "Use fp16, or the backend tensorrt (--backend tensorrt)."
+            raise PolicyError(f"precision {precision} is not offered by onnxruntime for {policy.name}", why=why, do=do)
         return source
     return lower.lower(data, precision, folder=Path(str(policy.path)).parent if policy.path else None)
 
@@ -177,7 +179,7 @@ def open_session(
         # Else a provider that fails is answered with a session on the CPU, whose error hides the provider's own.
         session = ort.InferenceSession(source, settings, providers=providers, enable_fallback=0)
     except runtime_errors() as error:
-        raise _told(policy, source, providers, str(options.get("precision") or "fp32"), error) from error
+        raise _told(policy, options, source, providers, error) from error
     session.disable_fallback()
     wanted, got = [n for n, _ in providers], session.get_providers()
     if got[: len(wanted)] != wanted:
@@ -190,12 +192,12 @@ def open_session(
 
 def _told(
     policy: PolicySpec,
+    options: Mapping[str, Any],
     source: str | bytes,
     providers: list[tuple[str, dict[str, str]]],
-    precision: str,
     error: BaseException,
 ) -> Exception:
-    text = str(error)
+    text, precision = str(error), str(options.get("precision") or "fp32")
     if faults.is_out_of_memory(error):
         return faults.out_of_memory(policy.name, error)
     # A provider whose libraries are missing is left out in silence: every node is then one of the CPU's.
@@ -210,7 +212,7 @@ def _told(
         )
     if "fallback to CPU EP has been explicitly disabled" in text or "disable_cpu_ep_fallback" in text:
         try:
-            named = cpu_nodes(policy, source, providers)
+            named = cpu_nodes(policy, options, source, providers)
         except runtime_errors():
             named = []  # naming them is a service; the refusal stands without
         listed = ", ".join(shown(n, 60) for n in named[:5]) + (f" and {len(named) - 5} more" if len(named) > 5 else "")

@@ -8,7 +8,7 @@ import warnings
 from typing import Any
 
 from robot_perf.backends.gpu import faults
-from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.options import DeviceOptions, check_priority
 from robot_perf.errors import BackendUnavailableError, PolicyError, RobotPerfError, UsageError
 
 LOW = {"fp16": "float16", "bf16": "bfloat16"}
@@ -17,6 +17,7 @@ QUANTISED = (
     "(QuantizeLinear/DequantizeLinear), then run it with onnxruntime or tensorrt"
 )
 _streams: dict[tuple[int, int], Any] = {}
+_TOO_EARLY = -1000  # no device serves anything so early: what a stream of it has is the limit
 
 
 def open_device(options: DeviceOptions) -> Any:
@@ -74,8 +75,18 @@ def stream(options: DeviceOptions) -> Any:
 
     key = (options.index, options.priority)
     if key not in _streams:
-        _streams[key] = torch.cuda.Stream(options.index, priority=options.priority)
+        asked = options.priority
+        # CUDA's lowest is 0. Torch clamps what is served too early in silence, to a range of its own: the stream knows.
+        made = torch.cuda.Stream(options.index, priority=asked if asked <= 0 else _TOO_EARLY)
+        if asked:
+            check_priority(asked, 0, int(made.priority), options.device)
+        _streams[key] = made
     return _streams[key]
+
+
+def priority_facts(stream: Any) -> dict[str, Any]:
+    """The stream's priority as the device took it."""
+    return {"stream_priority": int(stream.priority)}
 
 
 def set_arithmetic(precision: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from robot_perf.backends.gpu import cudart, faults, nvtx
 from robot_perf.backends.gpu.capture import uncollected
 from robot_perf.backends.gpu.torch_body import Body
-from robot_perf.backends.gpu.torch_cuda import memory_facts
+from robot_perf.backends.gpu.torch_cuda import memory_facts, priority_facts
 from robot_perf.backends.gpu.torch_queue import Waiter, between
 from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Array
@@ -154,8 +154,9 @@ class GraphSteps:
         """Another, marked graph, or the plain one again."""
         if on and not self._marks:
             self._marks = self._events()
-        self._now = "phases" if on else self._kind
-        self.launch = self._prepared(self._now)
+        kind = "phases" if on else self._kind
+        self.launch = self._prepared(kind)  # a capture that fails leaves what was there
+        self._now = kind
 
     def device_ns(self) -> int:
         """From before the first copy to after the last."""
@@ -233,6 +234,7 @@ class GraphSteps:
         return {
             **self._facts,
             **self.body.options.facts(),
+            **priority_facts(self._stream),
             **memory_facts(self.body.device),
             **self.body.facts(),
             "captured": True,

@@ -8,7 +8,7 @@ from typing import Any
 
 from robot_perf.backends.gpu import nvtx
 from robot_perf.backends.gpu.torch_body import Body
-from robot_perf.backends.gpu.torch_cuda import memory_facts
+from robot_perf.backends.gpu.torch_cuda import memory_facts, priority_facts
 from robot_perf.backends.protocol import Array
 from robot_perf.backends.shared.closed import closed
 from robot_perf.backends.torch_policy.runner import NO_EVENTS, Events
@@ -134,8 +134,9 @@ class QueuedSteps:
 
     def touch(self) -> None:
         """Reads every weight once."""
-        for tensor in self.body.weights():
-            tensor.sum()
+        with self._no_grad():
+            for tensor in self.body.weights():
+                tensor.sum()
         self.wait()
 
     def poison(self) -> None:
@@ -174,16 +175,18 @@ class QueuedSteps:
 
     def facts(self) -> Mapping[str, Any]:
         """Versions, options, memory, what torch.compile did."""
-        body, reasons = self.body, dict(self.reasons())
+        body, reasons, why = self.body, dict(self.reasons()), self._events.not_captured()
         return {
             **self._facts,
             **body.options.facts(),
+            **priority_facts(self._stream),
             **memory_facts(body.device),
             **body.facts(),
             "captured": False,
             "launches_per_step": None,
             "build_ns": None,
             **({"events": dict(self._events()), "reasons": reasons} if reasons else {}),
+            **({"not_captured": why} if why else {}),
         }
 
     def close(self) -> None:

@@ -194,6 +194,7 @@ class StreamWork:
         graph = self._graphs.get("whole" if self._options.marks else "step")
         found: dict[str, Any] = {
             **self._options.facts(),
+            "stream_priority": self.stream.priority,
             "captured": graph is not None,
             "launches_per_step": 1 if graph is not None else None,
             "pinned_bytes": self._buffers.pinned_bytes,

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Mapping
+from typing import Any
+
+from robot_perf.backends.torch_policy.compiled import fail_at_limit
 
 
 class _LastWord(logging.Handler):
@@ -25,6 +29,7 @@ class _LastWord(logging.Handler):
 _RECOMPILES = _LastWord("torch._dynamo.guards.__recompiles")
 _SKIPS = _LastWord("torch._inductor.cudagraph_utils.__cudagraphs")
 _listening: set[CompileEvents] = set()
+_failed_before = [False]  # torch's own setting, for when nobody listens any more
 
 
 class CompileEvents:
@@ -64,6 +69,14 @@ class CompileEvents:
         }
         return {k: v for k, v in found.items() if v}
 
+    def not_captured(self) -> str:
+        """As `Events.not_captured`: torch has skipped graphs and holds none. Asked on the thread that makes the steps."""
+        counted = self()
+        skipped, held = counted.get("skipped CUDA graphs", 0), _graphs_held()
+        if not skipped or held or (held is None and skipped < counted["compiles"]):
+            return ""
+        return self.reasons().get("skipped CUDA graphs", "torch gave no reason")
+
     def _heard(self, word: _LastWord) -> str:
         return word.text if word.spoken > self._before[word] else ""
 
@@ -82,6 +95,18 @@ def _graph_breaks() -> dict[str, int]:
     return {str(why): int(n) for why, n in counters["graph_break"].items()}
 
 
+def _graphs_held() -> int | None:
+    """How many CUDA graphs torch has captured for this thread and holds; None where it can't be looked up."""
+    trees: Any = sys.modules.get("torch._inductor.cudagraph_trees")
+    if trees is None:
+        return 0
+    try:
+        managers = [c.tree_manager for c in trees.get_obj(trees.local, "tree_manager_containers").values()]
+        return sum(len(nodes) for m in managers if m is not None for nodes in m.roots.values())
+    except Exception:  # noqa: BLE001 - torch's inside, which has no promise: then the counts must do
+        return None
+
+
 def guard(message: str) -> str:
     """`tensor 'x' size mismatch …` from torch's report of a recompilation."""
     lines = [line.strip(" -") for line in message.splitlines() if line.strip().startswith("-")]
@@ -89,6 +114,7 @@ def guard(message: str) -> str:
 
 
 def _listen() -> None:
+    _failed_before[0] = fail_at_limit(True)
     for word in (_RECOMPILES, _SKIPS):
         word.logger.addHandler(word)
     if "TORCH_LOGS" not in os.environ:
@@ -100,6 +126,7 @@ def _listen() -> None:
 
 
 def _listen_no_more() -> None:
+    fail_at_limit(_failed_before[0])
     for word in (_RECOMPILES, _SKIPS):
         word.logger.removeHandler(word)
     if "TORCH_LOGS" not in os.environ:

@@ -29,6 +29,10 @@ class Events(Protocol):
         """The latest reason of an event, by its name."""
         ...
 
+    def not_captured(self) -> str:
+        """Why none of the CUDA graphs that were asked for was captured; "" where one was, or none was asked for."""
+        ...
+
     def close(self) -> None:
         """Ends the counting."""
         ...
@@ -44,6 +48,10 @@ class NoEvents:
     def reasons(self) -> Mapping[str, str]:
         """None."""
         return {}
+
+    def not_captured(self) -> str:
+        """None is asked for."""
+        return ""
 
     def close(self) -> None:
         """Nothing to end."""

@@ -26,6 +26,12 @@ def block_report(base: dict[str, Any], block: Block, ended: str | None, node: di
     pending = after.get("pending", 0) - before.get("pending", 0)
     if pending:
         invalid.append(f"device work was still pending when {pending} steps handed over their action")
+    if lost := block.facts.get("lost_before", 0):
+        releases = lost * int(block.stepmap.request["loop"]["steps"])
+        notes.append(
+            f"a step ran longer than a whole block: the {lost} {'block' if lost == 1 else 'blocks'} before this one have no Run,"
+            f" and their {releases:,} releases, all missed, are in no verdict"
+        )
     report = {
         **base,
         "invalid": invalid,

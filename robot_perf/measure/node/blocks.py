@@ -90,7 +90,7 @@ class BlockLoop:
         self.following: Block | None = None
         self.ended: deque[Block] = deque()
         self.idle_rows, self.idle_step = idle
-        self.lost_blocks = 0
+        self.lost_blocks = self._untold = 0  # without a Run; of these, those that no block's facts tell of yet
         self.origin_ns = NOT_MEASURED
 
     def run(self, first: Block, origin_ns: int) -> None:
@@ -113,7 +113,7 @@ class BlockLoop:
             origin_ns, skip, number = origin_ns + steps * period, k - steps, number + 1
             while skip >= steps:  # one job ran longer than a whole block
                 origin_ns, skip, number = origin_ns + steps * period, skip - steps, number + 1
-                self.lost_blocks += 1
+                self.lost_blocks, self._untold = self.lost_blocks + 1, self._untold + 1
             block, self.following = self.following, None
 
     def stopped(self) -> bool:
@@ -121,7 +121,8 @@ class BlockLoop:
         return self.stop[0]
 
     def _begin(self, block: Block, number: int, origin_ns: int) -> None:
-        block.number, block.facts = number, {"before": self.snapshot()}
+        block.number, block.facts = number, {"before": self.snapshot(), "lost_before": self._untold}
+        self._untold = 0
         self.current = block
         block.stepmap[Word.ORIGIN] = origin_ns
         block.stepmap[Word.PHASE] = Phase.RUNNING

@@ -20,7 +20,7 @@ from robot_perf.errors import RobotPerfError
 from robot_perf.measure.conductor import map_path
 from robot_perf.measure.order import WorkOrder, write_order
 from robot_perf.measure.processes.drain import Drain
-from robot_perf.measure.processes.process import raised, signal_name
+from robot_perf.measure.processes.process import failed_words, signal_name
 from robot_perf.run.assemble import run_from_map
 from robot_perf.run.columns import STEP_COLUMNS, stage_column
 from robot_perf.run.model import Run
@@ -118,7 +118,7 @@ class BlockWorker:
             if "error" in report:
                 error = report["error"]
                 raise RobotPerfError(error["what"], why=error["why"], do=error["do"], detail=error["detail"])
-            invalid = [f"the policy raised {raised(report['failure'])}"] if "failure" in report else []
+            invalid = [failed_words(report["failure"])] if "failure" in report else []
             return run_from_map(stepmap, state=ended, extra={"invalid": invalid})
         finally:
             if stepmap is not None:
@@ -162,10 +162,9 @@ class BlockWorker:
 
     def _lost(self, stepmap: StepMap) -> str:
         report = stepmap.report
-        ended = self._how_it_ended()
-        if "failure" in report:
-            ended = f"the policy raised {raised(report['failure'])}"
-        self.refusal = Refusal(ended + self._last_words(), 4)
+        ended = failed_words(report["failure"]) if "failure" in report else self._how_it_ended()
+        words = "" if report.get("failure", {}).get("told") else self._last_words()
+        self.refusal = Refusal(ended + words, 4)
         return f"interrupted: {ended}"
 
     def _read(self, until_s: float) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from typing import Any  # noqa: E402
 
 from robot_perf.backends.protocol import Runner  # noqa: E402
 from robot_perf.backends.shared import progress  # noqa: E402
-from robot_perf.errors import ExitCode, RobotPerfError  # noqa: E402
+from robot_perf.errors import ExitCode, InvalidMeasurementError, RobotPerfError  # noqa: E402
 from robot_perf.measure.clock import MonotonicClock  # noqa: E402
 from robot_perf.measure.order import WorkOrder, take_order  # noqa: E402
 from robot_perf.measure.processes import worker_parts as parts  # noqa: E402
@@ -97,6 +97,11 @@ def _block(
         clock = MonotonicClock(order.loop.wait, spin_margin_ns=order.loop.spin_margin_ns, stop=stop)
         report["timer_granularity_ns"] = parts.timer_granularity(order.loop, stop)
         Session(order, stepmap, report, runner, observations, clock, stop).run()
+    except InvalidMeasurementError as error:
+        # Nor would the next block be what was asked for.
+        report["failure"] = parts.failure_report(stepmap, error)
+        _end(stepmap, report, Phase.FAILED)
+        return False
     except RobotPerfError as error:
         # This block can't be run as asked (a keep-warm that the policy doesn't bear); the next one may.
         report["error"] = parts.error_report(error)

@@ -76,6 +76,13 @@ def raised(failure: Mapping[str, Any]) -> str:
     return f"{failure['error']} ({own[-1].rsplit('/', 1)[-1]})" if own else str(failure["error"])
 
 
+def failed_words(failure: Mapping[str, Any], where: str = "") -> str:
+    """How a measurement failed: `the policy raised in warm-up: …`, or what makes it invalid in our own words."""
+    if failure.get("told"):
+        return f"ended {where}: {failure['error']}" if where else str(failure["error"])
+    return f"the policy raised {where}: {raised(failure)}" if where else f"the policy raised {raised(failure)}"
+
+
 def on_ending(handler: Callable[[int, Any], None]) -> Callable[[], None]:
     """Lets `handler` answer Ctrl-C, a service's or time limit's SIGTERM and a closed terminal. Returns what undoes it.
 

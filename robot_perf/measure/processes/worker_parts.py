@@ -15,7 +15,7 @@ from typing import Any
 from robot_perf import backends
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import progress
-from robot_perf.errors import ExitCode, RobotPerfError, UsageError
+from robot_perf.errors import ExitCode, InvalidMeasurementError, RobotPerfError, UsageError
 from robot_perf.measure.clock import MonotonicClock, timer_granularity_ns
 from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.window.realtime import RealTimeSettings
@@ -103,7 +103,9 @@ def failure_report(stepmap: StepMap, error: BaseException) -> dict[str, Any]:
 
 
 def what_was_raised(error: BaseException) -> dict[str, Any]:
-    """`error` in one line, and the policy's own frames."""
+    """`error` in one line, and the policy's own frames. `told`: it is no error of the policy, and says all itself."""
+    if isinstance(error, InvalidMeasurementError):
+        return {"error": error.one_line[:2000], "frames": _user_frames(error), "told": True}
     return {"error": " ".join(f"{type(error).__name__}: {error}".split())[:2000], "frames": _user_frames(error)}
 
 

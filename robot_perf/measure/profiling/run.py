@@ -8,9 +8,10 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import sys
 import warnings
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
@@ -131,7 +132,7 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
     """
     try:
         import torch
-        from torch.profiler import ProfilerActivity, profile, record_function
+        from torch.profiler import ProfilerActivity
     except ImportError as error:
         raise BackendUnavailableError(
             "the torch profiler needs torch", do=f"Install it: {install_line('torch')}", detail=str(error)
@@ -141,6 +142,28 @@ def profile_with_torch(order: ProfileOrder, trace: Path) -> dict[str, Any]:
     # CUPTI must not be torn down between the two sessions below: with CUDA before 12.6 its second start crashes a process that
     # holds a CUDA graph (pytorch/pytorch#112507).
     os.environ["TEARDOWN_CUPTI"], os.environ["DISABLE_CUPTI_LAZY_REINIT"] = "0", "1"
+    with _prints_aside():
+        return _traced(order, trace, cuda=cuda, activities=activities)
+
+
+@contextmanager
+def _prints_aside() -> Iterator[None]:
+    """What a policy prints goes to stderr: stdout is the report's, and with --json one document. Native code's prints, too."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _traced(order: ProfileOrder, trace: Path, *, cuda: bool, activities: list[Any]) -> dict[str, Any]:
+    import torch
+    from torch.profiler import profile, record_function
+
     runner = backends.load(order.backend, order.policy, order.options)
     try:
         observations, notes = _warm_up(order, runner)

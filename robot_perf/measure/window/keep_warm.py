@@ -40,6 +40,7 @@ LEADS_US = {
     "rehearse-every": 1000.0,
 }
 SPIN_SYNC = "spin-sync"
+RUNTIME_WAITS = "the runtime waits for the device itself, inside the launch, and offers no choice there"
 # What `bench --keep-warm all` compares: each first lead alone, and the combinations that cost less than a spun period.
 ALL = (
     "none",
@@ -127,6 +128,8 @@ def keep_warm_hook(
 ) -> Hook | None:
     """`before(release_ns)` for the loop, or None. Raises UsageError where this runner or loop can't do what is asked."""
     plan = parse_keep_warm(loop.keep_warm)
+    if plan.spin_sync and runner.facts().get("sync") == "runtime":
+        raise UsageError(f"--keep-warm {loop.keep_warm}: {RUNTIME_WAITS}")
     if plan.action == "none":
         return None
     if loop.period_ns == 0:

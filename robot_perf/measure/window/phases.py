@@ -6,9 +6,10 @@ kernels take longer than crowded ones.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from robot_perf.backends.protocol import PhasedRunner, Runner
+from robot_perf.backends.protocol import PhasedRunner, Runner, StagedRunner
 from robot_perf.errors import RobotPerfError
 from robot_perf.measure.clock import Clock
 from robot_perf.measure.loop import run_window
@@ -26,13 +27,21 @@ class _NoSink:
 
 
 def phase_pass(
-    loop: LoopSpec, runner: Runner, observations: Observations, clock: Clock, stop: list[bool]
+    loop: LoopSpec,
+    runner: Runner,
+    observations: Observations,
+    clock: Clock,
+    stop: list[bool],
+    before: Callable[[int], bool] | None = None,
 ) -> dict[str, Any] | None:
     """`{"steps", "columns": {name: [ns, …]}, "note"}` of a runner that has phases; None for one that has not.
 
     Columns: `host_prepare_ns`, `launch_ns`, `wait_ns`, `host_finish_ns` by the host's clock; `h2d_ns`, `policy_ns`, `d2h_ns` by
-    adjacent event pairs on the device. A runner that can't be marked gives `{"reason": …}`. The state is reset after the pass.
+    adjacent event pairs on the device. A runner that can't be marked gives `{"reason": …}`, and so does a step so long that
+    only unsteady ones fit the pass. `before` keeps warm, as in the window. The state is reset after the pass.
     """
+    if isinstance(runner, StagedRunner) and str(runner.facts().get("device", "cpu")) != "cpu":
+        return {"reason": "a pipeline has no marks: its stages are stamped one by one on the host"}
     if not isinstance(runner, PhasedRunner):
         return None
     steps = STEPS + DROPPED
@@ -42,13 +51,17 @@ def phase_pass(
     try:
         runner.mark_phases(True)
         step = phase_step(runner, observations, clock, rows)
-        run_window(loop, clock.now() + max(loop.period_ns, 1_000_000), step, _NoSink(), clock, stop, steps=steps)
+        origin = clock.now() + max(loop.period_ns, 1_000_000)
+        run_window(loop, origin, step, _NoSink(), clock, stop, steps=steps, before=before)
         runner.mark_phases(False)
     except RobotPerfError as error:
         return {"reason": str(error)}
     finally:
         runner.reset()
     kept = rows[DROPPED:]
+    if not kept:
+        why = "it was ended" if stop[0] else "a step lasts many periods"
+        return {"reason": f"{len(rows)} steps in {steps} releases, and the first {DROPPED} are left out: {why}"}
     return {
         "steps": len(kept),
         "columns": {name: [row[i] for row in kept] for i, name in enumerate(PHASE_COLUMNS)},

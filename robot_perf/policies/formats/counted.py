@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from robot_perf.specs import PolicySpec
 
@@ -30,12 +30,17 @@ class Operator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorCount:
-    """The operators that could be counted, in graph order, and the kinds that could not (unknown shapes)."""
+    """The operators that could be counted, in graph order, and the kinds that could not (unknown shapes).
+
+    `missing` are those of the uncounted ones that carry work (products, convolutions, recurrences, loops, custom operators).
+    """
 
     operators: tuple[Operator, ...]
     uncounted: dict[str, int]
     io_bytes: int  # inputs and outputs of the whole policy
     dtype: str  # precision of the weights: fp32, fp16, bf16, int8
+    missing: dict[str, int] = field(default_factory=dict)
+    repeated_bytes: int = 0  # of weights that several operators read: the second reading and later ones
 
     @property
     def flop(self) -> int:
@@ -43,9 +48,14 @@ class OperatorCount:
         return sum(o.flop for o in self.operators)
 
     @property
+    def product_flop(self) -> int:
+        """FLOP of products, convolutions and recurrences alone: what a policy's own cost counts."""
+        return sum(o.flop for o in self.operators if not o.about)
+
+    @property
     def weight_bytes(self) -> int:
-        """Weight bytes that the counted operators read."""
-        return sum(o.weight_bytes for o in self.operators)
+        """Weight bytes that the counted operators read, each weight once."""
+        return sum(o.weight_bytes for o in self.operators) - self.repeated_bytes
 
     @property
     def least_bytes(self) -> int:

@@ -33,6 +33,22 @@ _VIEWS |= {
     "_assert_tensor_metadata",
 }
 _GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
+# Parts of the names of operators that carry work: those that _flop counts, and their relatives.
+_WORK = (
+    "linear",
+    "mm",
+    "matmul",
+    "bmm",
+    "mv",
+    "conv",
+    "attention",
+    "lstm",
+    "gru",
+    "rnn",
+    "einsum",
+    "cond",
+    "while_loop",
+)
 
 Tensor = tuple[tuple[int, ...], int]  # shape and bytes per element
 
@@ -46,6 +62,7 @@ def count(path: Path, spec: PolicySpec) -> OperatorCount:
     tensors = {n: t for n, v in graph["tensor_values"].items() if (t := _tensor(v, symbols)) is not None}
     counted: list[Operator] = []
     uncounted: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
     for node in graph["nodes"]:
         kind = _kind(str(node.get("target", "")))
         if kind in _VIEWS:
@@ -53,9 +70,11 @@ def count(path: Path, spec: PolicySpec) -> OperatorCount:
         operator = _operator(node, kind, tensors, weights)
         if operator is None:
             uncounted[kind] += 1
+            missing[kind] += _carries_work(str(node.get("target", "")), kind)
         else:
             counted.append(operator)
-    return OperatorCount(tuple(counted), dict(uncounted), spec_bytes(spec), _weight_dtype(graph, weights))
+    dtype = _weight_dtype(graph, weights)
+    return OperatorCount(tuple(counted), dict(uncounted), spec_bytes(spec), dtype, dict(+missing))
 
 
 def _graph(path: Path) -> tuple[dict[str, Any], set[str], list[str]]:
@@ -113,6 +132,13 @@ def _kind(target: str) -> str:
     return parts[3] if len(parts) > 3 and target.startswith("torch.ops.") else parts[-1]
 
 
+def _carries_work(target: str, kind: str) -> bool:
+    """Whether it may do more than about one operation per element: products, recurrences, graphs, whatever isn't torch's."""
+    if target.startswith("torch.ops.") and target.split(".")[2] not in ("aten", "prims"):
+        return True
+    return "bilinear" not in kind and any(word in kind for word in _WORK)
+
+
 def _operator(node: Any, kind: str, tensors: Mapping[str, Tensor], weights: set[str]) -> Operator | None:
     names = [n for i in node.get("inputs", ()) for n in _names(i.get("arg", {}))]
     outputs = [n for o in node.get("outputs", ()) for n in _names(o)]
@@ -122,6 +148,8 @@ def _operator(node: Any, kind: str, tensors: Mapping[str, Tensor], weights: set[
     flop = _flop(kind, shapes, tensors[outputs[0]][0])
     moved = sum(_bytes(tensors[n]) for n in (*(n for n in names if n not in weights), *outputs))
     read = sum(_bytes(tensors[n]) for n in names if n in weights)
+    if flop is None and _carries_work(str(node.get("target", "")), kind):
+        return None
     about = flop is None
     total = math.prod(tensors[outputs[0]][0]) if flop is None else flop
     return Operator(str(node.get("name") or outputs[0]), kind, total, read, moved, about)

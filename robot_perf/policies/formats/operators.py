@@ -45,6 +45,7 @@ def count_operators(spec: PolicySpec) -> OperatorCount:
 
 def _onnx(model: Any, spec: PolicySpec) -> OperatorCount:
     from robot_perf.policies.onnxfile import external
+    from robot_perf.policies.onnxfile.cost import carries_work
     from robot_perf.policies.onnxfile.shapes import known_shapes
 
     sizes = {s: n for t in spec.inputs for s, n in zip(t.symbols, t.shape, strict=False) if s}
@@ -54,25 +55,30 @@ def _onnx(model: Any, spec: PolicySpec) -> OperatorCount:
     width = {"fp32": 4, "fp16": 2, "bf16": 2, "int8": 1}[dtype]
     counted: list[Operator] = []
     uncounted: Counter[str] = Counter()
+    missing: Counter[str] = Counter()
+    readers: Counter[str] = Counter()
     for position, node in enumerate(model.graph.node):
         if node.op_type in VIEWS:
             continue
         operator = _onnx_operator(node, position, shapes, weights, width)
         if operator is None:
             uncounted[node.op_type] += 1
+            missing[node.op_type] += carries_work(node)
         else:
             counted.append(operator)
-    return OperatorCount(tuple(counted), dict(uncounted), spec_bytes(spec), dtype)
+            readers.update(n for n in node.input if n in weights)
+    repeated = sum((times - 1) * weights[name] for name, times in readers.items())
+    return OperatorCount(tuple(counted), dict(uncounted), spec_bytes(spec), dtype, dict(+missing), repeated)
 
 
 def _onnx_operator(
     node: Any, position: int, shapes: Mapping[str, tuple[int, ...]], weights: Mapping[str, int], width: int
 ) -> Operator | None:
-    from robot_perf.policies.onnxfile.cost import COUNTED, _flop
+    from robot_perf.policies.onnxfile.cost import COUNTED, _flop, carries_work
 
     inputs = [n for n in node.input if n and n not in weights]
     outputs = [n for n in node.output if n]
-    if any(n not in shapes for n in outputs) or any(a.HasField("g") for a in node.attribute):
+    if any(n not in shapes for n in outputs) or (carries_work(node) and node.op_type not in COUNTED):
         return None
     flop = _flop(node, dict(shapes)) if node.op_type in COUNTED else math.prod(shapes[outputs[0]]) if outputs else 0
     if flop is None:

@@ -10,7 +10,9 @@ from robot_perf.policies.onnxfile.shapes import Shape, known_shapes
 from robot_perf.specs import PolicyCost, TensorSpec
 
 FLOATS = (1, 10, 11, 16)  # float32, float16, float64, bfloat16
-COUNTED = ("MatMul", "Gemm", "Conv", "LSTM", "GRU", "RNN")
+COUNTED = ("MatMul", "MatMulInteger", "Gemm", "Conv", "ConvInteger", "ConvTranspose", "LSTM", "GRU", "RNN")
+# Standard operators with a product inside, and those that run a graph: FLOP that nobody here counts.
+UNCOUNTED = ("Attention", "DeformConv", "DFT", "Einsum", "If", "Loop", "QLinearConv", "QLinearMatMul", "Scan", "STFT")
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
@@ -18,7 +20,7 @@ def of(model: Any, inputs: tuple[TensorSpec, ...], sizes: dict[str, int]) -> Pol
     """Parameters are float initializers; constants are float tensors in Constant nodes; each weight is read once per call.
 
     FLOP are 2 per multiply-add of MatMul, Gemm, Conv and recurrent operators (element-wise work is left out); None as soon as
-    one of these has an unknown shape.
+    one of these has an unknown shape, or another operator carries work.
     """
     initializers = list(model.graph.initializer)
     parameters = sum(math.prod(t.dims) for t in initializers if t.data_type in FLOATS)
@@ -30,9 +32,14 @@ def of(model: Any, inputs: tuple[TensorSpec, ...], sizes: dict[str, int]) -> Pol
         if node.op_type in COUNTED and flop is not None:
             one = _flop(node, shapes)
             flop = None if one is None else flop + one
-        elif any(a.HasField("g") for a in node.attribute):
-            flop = None  # a branch or a loop: how often it runs is not in the file
+        elif carries_work(node):
+            flop = None  # of a branch or a loop: how often it runs is not in the file
     return PolicyCost(parameters=parameters, constants=constants, bytes_read=read, flop=flop)
+
+
+def carries_work(node: Any) -> bool:
+    """Whether it may do more than about one operation per element: products, recurrences, graphs, whatever isn't standard."""
+    return node.op_type in (*COUNTED, *UNCOUNTED) or node.domain not in ("", "ai.onnx")
 
 
 def _constants(node: Any) -> int:
@@ -54,8 +61,9 @@ def _flop(node: Any, shapes: dict[str, Shape]) -> int | None:
     if out is None or len(ins) < 2:
         return None
     a, b = ins[0], ins[1]
-    if node.op_type == "Conv":
-        return None if b is None else 2 * math.prod(out) * math.prod(b[1:])
+    if node.op_type in ("Conv", "ConvInteger", "ConvTranspose"):
+        each = a if node.op_type == "ConvTranspose" else out  # what a whole kernel is applied to
+        return None if b is None or each is None else 2 * math.prod(each) * math.prod(b[1:])
     if a is None:
         return None
     transposed = node.op_type == "Gemm" and any(x.name == "transA" and x.i for x in node.attribute)

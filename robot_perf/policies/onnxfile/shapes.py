@@ -1,4 +1,5 @@
 """Shapes inside an ONNX graph, as far as simple rules reach: enough to count the FLOP of published policies.
+Where they end, what could not be counted is said (`formats/operators.py`).
 
 The `onnx` package could infer more, but it does so in C++ on a file we have no reason to trust yet.
 """
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from robot_perf.policies.onnxfile.signature import dims_of
+from robot_perf.policies.onnxfile.windows import convolved, pooled, transposed
 from robot_perf.specs import TensorSpec
 
 Shape = tuple[int, ...]
@@ -19,7 +21,8 @@ SAME = frozenset({
     "Elu", "Relu", "LeakyRelu", "Selu", "Celu", "Gelu", "Mish", "Silu", "Sigmoid", "Tanh", "Softsign",
     "Softplus", "HardSigmoid", "HardSwish", "Softmax", "LogSoftmax", "Clip", "Cast", "CastLike", "Identity",
     "Dropout", "LayerNormalization", "BatchNormalization", "InstanceNormalization", "GroupNormalization", "Neg",
-    "Abs", "Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos", "Erf", "Floor", "Ceil", "Round", "Not",
+    "Abs", "Exp", "Log", "Sqrt", "Reciprocal", "Sin", "Cos", "Erf", "Floor", "Ceil", "Round", "Not", "Sign", "IsNaN",
+    "PRelu", "ThresholdedRelu", "RMSNormalization", "LpNormalization", "CumSum", "QuantizeLinear", "DequantizeLinear",
 })
 BROADCAST = frozenset({
     "Add", "Sub", "Mul", "Div", "Pow", "Min", "Max", "Mean", "Sum", "And", "Or", "Xor", "Equal", "Less",
@@ -50,13 +53,18 @@ def known_shapes(model: Any, inputs: tuple[TensorSpec, ...], sizes: dict[str, in
 
 def _apply(node: Any, shapes: dict[str, Shape], constants: dict[str, Any]) -> None:
     ins = [shapes.get(n) for n in node.input]
-    attributes = {a.name: (list(a.ints) or a.i) for a in node.attribute}
+    attributes = {a.name: a.s if a.type == a.STRING else (list(a.ints) or a.i) for a in node.attribute}
     if node.op_type in BROADCAST:
         result = _broadcast(ins)
     elif not ins or ins[0] is None:
         return
     elif node.op_type in SAME:
         result = ins[0]
+    elif node.op_type == "Split":
+        sizes = attributes.get("split") or (_ints(constants.get(node.input[1])) if len(node.input) > 1 else [])
+        for name, part in zip(node.output, _split(ins[0], attributes, sizes, len(node.output)), strict=False):
+            shapes[name] = part
+        return
     elif node.op_type == "Slice":
         result = _slice(ins[0], [_ints(constants.get(name)) if name else [] for name in node.input[1:]])
     else:
@@ -68,6 +76,8 @@ def _apply(node: Any, shapes: dict[str, Shape], constants: dict[str, Any]) -> No
     if node.op_type in ("LSTM", "GRU", "RNN") and result is not None:
         for name in node.output[1:]:
             shapes[name] = (result[1], result[2], result[3])
+    elif node.op_type in ("MaxPool", "Dropout") and result is not None:
+        shapes.update(dict.fromkeys(filter(None, node.output[1:]), result))
 
 
 def _ints(tensor: Any) -> list[int] | None:
@@ -180,21 +190,60 @@ def _transpose(ins: list[Shape | None], attributes: dict[str, Any], axes: list[i
     return tuple(shape[i] for i in order) if sorted(order) == list(range(len(shape))) else None
 
 
+def _split(shape: Shape, attributes: dict[str, Any], sizes: list[int] | None, parts: int) -> list[Shape]:
+    """The shape of each part; none where the sizes are computed. Equal parts have the size that is rounded up, the last one the rest."""
+    axis = int(attributes.get("axis", 0))
+    if sizes is None or not -len(shape) <= axis < len(shape):
+        return []
+    whole, axis = shape[axis], axis % len(shape)
+    each = -(-whole // parts)
+    sizes = sizes or [min(each, whole - i * each) for i in range(parts)]
+    return [(*shape[:axis], n, *shape[axis + 1 :]) for n in sizes] if sum(sizes) == whole and min(sizes) >= 0 else []
+
+
+def _gather(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    shape, at, axis = ins[0], ins[1], int(attributes.get("axis", 0))
+    if not shape or at is None or not -len(shape) <= axis < len(shape):
+        return None
+    return (*shape[: axis % len(shape)], *at, *shape[axis % len(shape) + 1 :])
+
+
+def _reduce(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    shape = ins[0] or ()
+    where = attributes.get("axes") or axes
+    if (len(ins) > 1 and axes is None) or (not where and attributes.get("noop_with_empty_axes")):
+        return None
+    gone = {a % len(shape) for a in where} if where and shape else set(range(len(shape)))
+    keep = attributes.get("keepdims", 1)
+    return tuple(1 if i in gone else n for i, n in enumerate(shape) if keep or i not in gone)
+
+
+def _pad(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    shape, pads = ins[0] or (), attributes.get("pads") or axes
+    if not pads or len(pads) != 2 * len(shape) or len(ins) > 3:
+        return None
+    return tuple(n + pads[i] + pads[i + len(shape)] for i, n in enumerate(shape))
+
+
+def _expand(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    return None if axes is None else _broadcast([ins[0], tuple(axes)])
+
+
+def _global_pool(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    shape = ins[0] or ()
+    return (*shape[:2], *[1] * (len(shape) - 2)) if len(shape) > 2 else None
+
+
 def _conv(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
-    x, w = ins[0], ins[1]
-    if x is None or w is None or len(x) < 3 or len(x) != len(w):
-        return None
-    spatial = len(x) - 2
-    pads = attributes.get("pads") or [0] * 2 * spatial
-    strides = attributes.get("strides") or [1] * spatial
-    dilations = attributes.get("dilations") or [1] * spatial
-    if len(pads) != 2 * spatial or len(strides) != spatial or len(dilations) != spatial or min(strides) < 1:
-        return None
-    sizes = [
-        (x[i + 2] + pads[i] + pads[i + spatial] - dilations[i] * (w[i + 2] - 1) - 1) // strides[i] + 1
-        for i in range(spatial)
-    ]
-    return (x[0], w[0], *sizes)
+    return convolved(ins[0], ins[1], attributes)
+
+
+def _conv_transpose(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    return transposed(ins[0], ins[1], attributes)
+
+
+def _pool(ins: list[Shape | None], attributes: dict[str, Any], axes: list[int] | None) -> Shape | None:
+    return pooled(ins[0], attributes)
 
 
 RULES: dict[str, Callable[[list[Shape | None], dict[str, Any], list[int] | None], Shape | None]] = {
@@ -210,4 +259,13 @@ RULES: dict[str, Callable[[list[Shape | None], dict[str, Any], list[int] | None]
     "Concat": _concat,
     "Transpose": _transpose,
     "Conv": _conv,
+    "ConvInteger": _conv,
+    "ConvTranspose": _conv_transpose,
+    "MatMulInteger": _matmul,
+    "Gather": _gather,
+    "Pad": _pad,
+    "Expand": _expand,
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pool),
+    **dict.fromkeys(("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"), _global_pool),
+    **dict.fromkeys(("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL2"), _reduce),
 }

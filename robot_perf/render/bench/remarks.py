@@ -7,7 +7,19 @@ from collections.abc import Mapping, Sequence
 from robot_perf.run.bench_report import OK, TIGHT, Row
 from robot_perf.units import format_count
 
-__all__ = ["by_words", "rate_words", "reasons_of", "remarks_of"]
+__all__ = ["COMPILED", "by_words", "compile_ns", "rate_words", "reasons_of", "remarks_of"]
+
+COMPILED = "* build: its first call less its third; torch compiles when it is first called. Part of the first action"
+_CALLS = 3
+_AT_LEAST = 10  # times the third call: less is a cold call, not a compile
+
+
+def compile_ns(row: Row) -> int | None:
+    """What compiling took, where a backend compiles in its first call and so has no build of its own."""
+    calls = row.first_calls_ns
+    if row.name != "compile" or row.build_ns is not None or len(calls) < _CALLS or calls[0] < _AT_LEAST * calls[2]:
+        return None
+    return calls[0] - calls[2]
 
 
 def rate_words(rate: str) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from robot_perf.render.bench.remarks import by_words, rate_words, reasons_of, remarks_of
+from robot_perf.render.bench.phases import GROUPS, HEAD, TITLE, phase_notes, phase_rows
+from robot_perf.render.bench.remarks import COMPILED, by_words, compile_ns, rate_words, reasons_of, remarks_of
 from robot_perf.render.cells import NO_VALUE, percent
 from robot_perf.run.bench_report import OK, TIGHT, BenchReport, Point, PolicyHead, Row
 from robot_perf.units import format_bytes, format_count, format_duration
@@ -67,7 +68,7 @@ def sections(report: BenchReport) -> list[Section]:
 def _section(report: BenchReport, head: PolicyHead) -> Section:
     rows = [r for r in report.rows if r.policy == head.name]
     tables = [_latency(report.rates, rows), _costs(report.rates, rows), *_keep_warm(report.rates, rows)]
-    tables.append(_device(rows))
+    tables += [_phases(report.rates, rows), _device(rows)]
     same = [
         f"{a.b}: no difference from {a.a} at {rate_words(a.rate)} ({a.reason})"
         for a in report.answers
@@ -82,7 +83,7 @@ def _section(report: BenchReport, head: PolicyHead) -> Section:
         reasons=tuple(reasons_of(rows)),
         same=tuple(same),
         advice=tuple(a.words for a in report.advice if a.policy == head.name),
-        notes=tuple(remarks_of(report.rates, rows)),
+        notes=(*remarks_of(report.rates, rows), *phase_notes(report.rates, rows)),
     )
 
 
@@ -154,11 +155,14 @@ def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
         f"CPU{at}",
         f"misses{at}",
     )
-    body, below = [], []
+    body, below, compiled = [], [], []
     for row in rows:
         if row.status != OK:
             continue
         point = None if paced is None else row.point(paced)
+        compiling = compile_ns(row)
+        if compiling is not None:
+            compiled.append(row.backend)
         above = None if point is None else point.energy_above_idle_j
         if above is not None and above <= 0:
             below.append(row.backend)
@@ -166,7 +170,7 @@ def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
             (
                 row.backend,
                 _duration(row.first_action_ns),
-                _duration(row.build_ns),
+                _duration(row.build_ns) if compiling is None else f"{format_duration(compiling)} *",
                 NO_VALUE if row.device_memory_bytes is None else format_bytes(row.device_memory_bytes).split(" (")[0],
                 NO_VALUE if row.launches_per_step is None else f"{row.launches_per_step:g}",
                 _energy(None if point is None else point.energy_per_step_j),
@@ -178,9 +182,9 @@ def _costs(rates: Sequence[str], rows: Sequence[Row]) -> Table:
             )
         )
     words = "not told above idle: the device drew no more than when it was read idle"
-    return _without_empty_columns(
-        Table("Costs", head, tuple(body), notes=((", ".join(below), words),) if below else ())
-    )
+    notes = [(", ".join(below), words)] if below else []
+    notes += [(", ".join(compiled), COMPILED)] if compiled else []
+    return _without_empty_columns(Table("Costs", head, tuple(body), notes=tuple(notes)))
 
 
 def _without_empty_columns(table: Table) -> Table:
@@ -237,6 +241,11 @@ def _cure(point: Point, plain: Point | None, tight: Point | None) -> tuple[str, 
         power += f" ({point.power_w - plain.power_w:+.1f})"
     share = NO_VALUE if point.cpu_share is None else f"{point.cpu_share * 100:.1f} %"
     return (us(p50), us(point.p("p99")), times, us(point.wakeup_p50_ns), share, power)
+
+
+def _phases(rates: Sequence[str], rows: Sequence[Row]) -> Table:
+    """Where the execution goes, by rate; empty where nothing ran on a device."""
+    return Table(TITLE, HEAD, phase_rows(rates, rows), GROUPS, left=(0,), keys=2)
 
 
 def _device(rows: Sequence[Row]) -> Table:

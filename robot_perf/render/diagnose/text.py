@@ -14,7 +14,7 @@ from rich.text import Text
 from robot_perf.analyze.diagnose.model import CANT, CLEAN, FOUND, Diagnosis, Finding
 from robot_perf.analyze.prediction.report import Comparison
 from robot_perf.render.diagnose.parts import evidence_line, facts_lines, kernel_lines, kernel_sentence, prediction_lines
-from robot_perf.render.lines import clean, join, labelled, shorten
+from robot_perf.render.lines import clean, fit, join, labelled, shorten
 from robot_perf.render.markdown import escape_markdown
 
 SCHEMA = "robot-perf/1"
@@ -26,6 +26,7 @@ def diagnose_document(diagnosis: Diagnosis, predictions: Sequence[Comparison] = 
     return {
         "schema": SCHEMA,
         "source": clean(diagnosis.source),
+        "invalid": diagnosis.invalid or None,
         "primary": diagnosis.primary,
         "headline": diagnosis.headline,
         "deadline": diagnosis.deadline or None,
@@ -63,7 +64,8 @@ def plain(value: Any) -> Any:
 
 def diagnose_text(diagnosis: Diagnosis, predictions: Sequence[Comparison] = (), *, width: int = 100) -> Text:
     """The report for a terminal: the answer first, then evidence, what to do, and what could not be answered."""
-    lines: list[Text | str] = list(labelled("limit", _first_line(diagnosis), width, style="bold"))
+    lines: list[Text | str] = [fit(invalid_line(diagnosis.invalid), width)] if diagnosis.invalid else []
+    lines += labelled("limit", _first_line(diagnosis), width, style="bold")
     for i, f in enumerate(_ordered(diagnosis)):
         lines += [*([""] if i else []), *_found_lines(f, "also" if i else "", width)]
     lines += ["", *facts_lines(diagnosis, width), *kernel_lines(diagnosis.kernels, width)]
@@ -99,6 +101,11 @@ def _other_lines(diagnosis: Diagnosis, width: int) -> list[Text]:
     return lines + [line for note in (*diagnosis.notes, *profiled) for line in labelled("note", clean(note), width)]
 
 
+def invalid_line(reason: str) -> str:
+    """What stands above everything that is said of an INVALID Run."""
+    return f"INVALID: {clean(reason)}; what follows is about an invalid measurement"
+
+
 def _first_line(diagnosis: Diagnosis) -> str:
     return diagnosis.headline + (f"; {diagnosis.deadline}" if diagnosis.deadline else "")
 
@@ -116,7 +123,9 @@ def _ordered(diagnosis: Diagnosis) -> list[Finding]:
 def diagnose_markdown(diagnosis: Diagnosis, predictions: Sequence[Comparison] = ()) -> str:
     """The report as markdown; whatever came from the file can neither format nor link."""
     md = escape_markdown
-    parts = [f"# {md(clean(diagnosis.source))}", f"**{md(diagnosis.primary)}**: {md(_first_line(diagnosis))}"]
+    parts = [f"# {md(clean(diagnosis.source))}"]
+    parts += [f"**{md(invalid_line(diagnosis.invalid))}**"] if diagnosis.invalid else []
+    parts.append(f"**{md(diagnosis.primary)}**: {md(_first_line(diagnosis))}")
     rows = [
         f"| {md(f.rule)} | {md(f.outcome)} | {f'{f.share:.1f}' if f.share is not None else ''} | {md(clean(f.reason))} |"
         for f in (*diagnosis.findings, *diagnosis.checks)
@@ -154,8 +163,9 @@ def diagnose_html(diagnosis: Diagnosis, predictions: Sequence[Comparison] = (), 
         for f in (*diagnosis.findings, *diagnosis.checks)
     )
     body = escape(diagnose_text(diagnosis, predictions, width=110).plain)
+    invalid = f"<p><b>{escape(invalid_line(diagnosis.invalid))}</b></p>" if diagnosis.invalid else ""
     style = "body{font:15px system-ui;max-width:75em;margin:2em auto;padding:0 1em}td,th{padding:.2em .8em;text-align:left;vertical-align:top}pre{white-space:pre-wrap}"
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style><h1>{title}</h1><p><b>{escape(_first_line(diagnosis))}</b></p>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{style}</style><h1>{title}</h1>{invalid}<p><b>{escape(_first_line(diagnosis))}</b></p>'
         f"<table><tr><th>rule<th>outcome<th>% of the step<th>why{rows}</table>{chart}<pre>{body}</pre></html>\n"
     )

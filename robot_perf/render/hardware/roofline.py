@@ -34,20 +34,29 @@ def text(
     uncounted: dict[str, int] | None = None,
     resident: bool = False,
     notes: Sequence[str] = (),
+    lower_bound: str = "",
 ) -> str:
-    """What limits the work, by how much, and where it would change sides; the answer in the first line."""
+    """What limits the work, by how much, and where it would change sides; the answer in the first line.
+
+    With `lower_bound` (what wasn't counted) there is no such answer: the first line says why, and figures are "at least".
+    """
     roof = p.roof
     where = f"{roof.name}{f', {power_mode}' if power_mode else ''}"
     below = p.ridge_factor < 1
     distance = (
         f"{_times(1 / p.ridge_factor)} below it" if below and p.work.flop else f"{_times(p.ridge_factor)} past it"
     )
+    what = f"{p.work.name} in {roof.dtype} on {where}"
+    work = f"{_flop(p.work.flop)} over {format_bytes(p.work.bytes)}: {p.work.intensity:,.4g} FLOP/byte"
+    if lower_bound:
+        work = f"at least {_flop(p.work.flop)} and {format_bytes(p.work.bytes)}"
+    least = "at least " if lower_bound else ""
     lines = [
-        _answer(p, f"{p.work.name} in {roof.dtype} on {where}", resident, len(parts)),
-        f"  work       {_flop(p.work.flop)} over {format_bytes(p.work.bytes)}: {p.work.intensity:,.4g} FLOP/byte",
+        f"{what}: {not_whole(lower_bound)}" if lower_bound else _answer(p, what, resident, len(parts)),
+        f"  work       {work}",
         f"  ridge      {format_flop_s(roof.peak_flop_s)} / {format_bandwidth(roof.bandwidth_bytes_s)} = {roof.ridge:.1f} FLOP/byte; "
-        f"the work lies {distance}",
-        f"  bounds     memory {format_duration(p.memory_ns)}, compute {format_duration(p.compute_ns)}",
+        + ("where the work lies is unknown" if lower_bound else f"the work lies {distance}"),
+        f"  bounds     memory {least}{format_duration(p.memory_ns)}, compute {least}{format_duration(p.compute_ns)}",
     ]
     lines += _crossover(roof, hidden, tokens, crossover, crossover_weights)
     if parts:
@@ -56,6 +65,11 @@ def text(
         lines.append(f"not counted (shapes unknown): {', '.join(f'{n} x {k}' for k, n in uncounted.items())}")
     lines += [f"  note       {n}" for n in notes]
     return "\n".join(lines)
+
+
+def not_whole(lower_bound: str) -> str:
+    """The sentence about figures that leave work out."""
+    return f"what limits it can't be said, all figures are a lower bound ({lower_bound})"
 
 
 def _answer(p: Placement, what: str, resident: bool, launches: int) -> str:
@@ -206,9 +220,17 @@ def _script_json(value: Any) -> _Script:
 
 
 def picture(
-    p: Placement, *, hidden: int | None, tokens: int | None, parts: Sequence[Placement] = (), form: str = "png"
+    p: Placement,
+    *,
+    hidden: int | None,
+    tokens: int | None,
+    parts: Sequence[Placement] = (),
+    form: str = "png",
+    whole: bool = True,
 ) -> bytes:
-    """The same chart as PNG or SVG bytes. Raises BackendUnavailableError without matplotlib."""
+    """The same chart as PNG or SVG bytes, without a point of the work that isn't `whole`. Raises BackendUnavailableError
+    without matplotlib.
+    """
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
@@ -228,7 +250,7 @@ def picture(
     for part in parts:
         if part.work.flop:
             axes.plot(part.work.intensity, part.attainable_flop_s / 1e12, "o", color="#bbbbbb", markersize=4)
-    if p.work.flop:
+    if p.work.flop and whole:
         axes.plot(p.work.intensity, p.attainable_flop_s / 1e12, "o", color="#c03030", markersize=9, label=p.work.name)
     if hidden and tokens:
         norm = roof.place(rmsnorm(tokens, hidden))
@@ -243,7 +265,10 @@ def picture(
         )
     axes.set_xlabel("operational intensity, FLOP/byte")
     axes.set_ylabel(f"attainable, TFLOP/s ({roof.dtype}, dense)")
-    axes.set_title(f"{roof.name}: {format_flop_s(roof.peak_flop_s)}, {format_bandwidth(roof.bandwidth_bytes_s)}")
+    partial = "" if whole else f"\n{p.work.name}: not all work could be counted, so the whole has no point"
+    axes.set_title(
+        f"{roof.name}: {format_flop_s(roof.peak_flop_s)}, {format_bandwidth(roof.bandwidth_bytes_s)}{partial}"
+    )
     axes.grid(True, which="both", linewidth=0.3)
     axes.legend(loc="lower right")
     out = io.BytesIO()

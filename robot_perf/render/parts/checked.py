@@ -35,6 +35,8 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "real_time": _OBJECT,
     "real_time.affinity": _LIST,
     "real_time.refused": _LIST,
+    "phases": _OBJECT,
+    "phases.columns": _OBJECT,
     "notes": _LIST,
     "invalid": _LIST,
     "argv": _LIST,

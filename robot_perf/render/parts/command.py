@@ -11,7 +11,7 @@ from robot_perf.units import MS, NS_PER_S
 __all__ = ["rerun_command"]
 
 # options of the old run that a new one must not repeat: length (given anew) and files (never overwritten)
-_WITH_VALUE = ("--steps", "--duration", "-o", "--output", "--junit")
+_WITH_VALUE = ("--steps", "--duration", "--soak", "-o", "--output", "--junit")
 _ALONE = ("--force", "--json", "--quiet", "--github")
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from robot_perf.analyze.types import Summary, Verdict
 from robot_perf.render.cells import percent
+from robot_perf.stats.ranks import parse_percentile, smallest_n
 from robot_perf.units import format_bound, format_count, format_duration, format_probability
 
 __all__ = ["Pairs", "count_pairs"]
 
+_P99, _CONFIDENCE = parse_percentile("p99"), 0.95
 Pairs = tuple[tuple[str, str], ...]
 
 
@@ -35,10 +37,14 @@ def count_pairs(summary: Summary, verdict: Verdict | None) -> Pairs:
         pairs.append((f"worst window of {format_count(window.window)} releases", words))
     if summary.utilisation_mean is not None and summary.utilisation_p99 is not None:
         mean, p99 = (percent(float(f"{u:.3g}")) for u in (summary.utilisation_mean, summary.utilisation_p99))
-        pairs.append(("utilisation", f"mean {mean}, p99 {p99}"))
+        # executed jobs: as many as the p99 beside it in the table needs
+        tail = f", p99 {p99}" if summary.executed >= smallest_n(_P99, _CONFIDENCE) else ""
+        pairs.append(("utilisation", f"mean {mean}{tail}"))
     jitter = summary.release_jitter
     if jitter.peak_to_peak is not None and jitter.p99_minus_p1 is not None and jitter.std is not None:
-        words = f"{format_duration(jitter.peak_to_peak)} peak to peak, {format_duration(jitter.p99_minus_p1)} from p1 to p99"
+        words = f"{format_duration(jitter.peak_to_peak)} peak to peak"
+        if jitter.n >= smallest_n(_P99, _CONFIDENCE):
+            words += f", {format_duration(jitter.p99_minus_p1)} from p1 to p99"
         pairs.append(("release jitter", f"{words}, standard deviation {format_duration(jitter.std)}"))
     if summary.max_gap is not None:
         pairs.append(
@@ -76,6 +82,8 @@ def _bounds(verdict: Verdict) -> list[tuple[str, str]]:
     low, high = _away(verdict, verdict.miss_rate_lower, verdict.miss_rate_upper)
     plain_low, plain_high = _away(verdict, verdict.plain_lower or 0, verdict.plain_upper or 0)
     seen = "none seen" if verdict.observed_burst is None else f"{verdict.observed_burst:.3g} seen"
+    if verdict.cluster_window is not None:
+        seen += f", together within {format_count(verdict.cluster_window)} releases"
     passes = (
         "can't pass"
         if verdict.pass_at_most is None

@@ -70,7 +70,7 @@ def _percentiles(
         line={"width": 0},
         fill="tonexty",
         fillcolor=_BAND,
-        name="95 % interval",
+        name="95 % interval, were steps independent",
     )
     figure.add_scatter(x=c.tail, y=_short(c.value / unit), mode="lines", line={"color": _ON_TIME}, name="percentile")
     end = min(c.tail.min(initial=1.0), allowed or 1.0) * 0.7

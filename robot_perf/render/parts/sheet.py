@@ -17,6 +17,7 @@ from robot_perf.analyze.verdict import judge
 from robot_perf.render.cells import (
     NO_VALUE,
     MetricRow,
+    dependence_words,
     interval,
     main_rows,
     number,
@@ -33,6 +34,7 @@ from robot_perf.render.parts.verdict import headline, verdict_pairs
 from robot_perf.render.parts.words import context_pairs
 from robot_perf.render.soak import soak_answers, soak_table
 from robot_perf.run.model import Run
+from robot_perf.stats.dependence import SHORTEST_SERIES, SURE
 from robot_perf.units import MS, format_count, format_duration
 
 __all__ = ["PERCENTILES", "WORST_HEAD", "Metric", "Sheet", "sheet_of"]
@@ -159,9 +161,13 @@ def _diagnostics(summary: Summary) -> Pairs:
     d = summary.dependence
     pairs = [("steps", format_count(d.n))]
     if d.lag1 is not None:
-        pairs.append(("lag-1 autocorrelation of response", f"{d.lag1:+.3f}"))
+        pairs.append(("lag-1 autocorrelation of response ranks", f"{d.lag1:+.3f}"))
     if d.ljung_box_q is not None and d.ljung_box_p is not None:
-        pairs.append((f"Ljung-Box ({d.ljung_box_lags} lags)", f"Q {d.ljung_box_q:.1f}, p {d.ljung_box_p:.2g}"))
+        pairs.append((f"Ljung-Box of ranks ({d.ljung_box_lags} lags)", f"Q {d.ljung_box_q:.1f}, p {d.ljung_box_p:.2g}"))
+    assumed = "independent steps assumed"
+    if d.ljung_box_p is not None and d.ljung_box_p < SURE and d.n < SHORTEST_SERIES:
+        assumed += f", which the ranks contradict: {SHORTEST_SERIES} steps would say how far"
+    pairs.append(("intervals of response", dependence_words(summary.response, PERCENTILES) or assumed))
     if d.runs_z is not None and d.runs_p is not None:
         pairs.append(("runs test about the median", f"z {d.runs_z:+.2f}, p {d.runs_p:.2g}"))
     if d.first_half_median_ns is not None and d.second_half_median_ns is not None and d.half_shift is not None:

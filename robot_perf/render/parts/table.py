@@ -10,6 +10,7 @@ from robot_perf.render.cells import (
     NO_VALUE,
     MetricRow,
     Unit,
+    dependence_words,
     interval,
     main_rows,
     number,
@@ -53,6 +54,8 @@ def metric_table(summary: Summary, width: int) -> list[Text]:
         lines.append(Text(line))
         if i == 0:
             lines += _interval_row(row.data, ends, columns, label, width)
+            if words := dependence_words(row.data, COLUMNS):
+                lines += labelled("", f"steps are alike in a row: intervals {words}", width, style="dim")
     return lines + below
 
 

@@ -84,6 +84,8 @@ def _own_status(verdict: Verdict) -> str:
 
 def assumption(verdict: Verdict) -> str:
     """Which bursts the bounds count with: assumed, or longer ones that were seen."""
+    if verdict.cluster_window is not None:
+        return f"misses come together, as bursts of {(verdict.deff + 1) / 2:.3g} would"
     if 2 * verdict.misses > verdict.releases:
         return f"most releases missed, hits in runs of {(verdict.deff + 1) / 2:.3g}"
     used = (verdict.deff + 1) / 2  # the L behind deff = 2L - 1, of misses or, where most releases miss, of hits
@@ -129,6 +131,7 @@ def remedy(verdict: Verdict) -> str:
 
 
 _REMEDIES = (
+    ("stopped compiling", "keep what changes in a tensor, or use --backend eager"),
     ("interrupted", "let it run to its end"),
     ("raised", "make the policy run without the error above"),
     ("hung", "find out why the policy did not return (--hang-s sets how long is waited)"),

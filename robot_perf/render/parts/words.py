@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from robot_perf.analyze.types import Outlier, Summary
 from robot_perf.render.cells import percent
 from robot_perf.render.lines import clean
+from robot_perf.render.parts.phases import phase_words
 from robot_perf.run.model import Run
 from robot_perf.specs import LoopSpec
 from robot_perf.units import MS, format_count, format_duration
@@ -22,6 +23,8 @@ def context_pairs(run: Run, summary: Summary, known: Sequence[str]) -> list[tupl
     pairs = [("rate", rate_words(summary))] if summary.period_ns else []
     loop = loop_words(run.loop)
     pairs += [("loop", loop)] if loop and summary.period_ns else []
+    phases = phase_words(run)
+    pairs += [("phases", phases)] if phases else []
     cold = cold_words(summary)
     pairs += [("cold start", cold)] if cold else []
     labels = (

@@ -19,7 +19,7 @@ from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.processes.block_worker import BlockWorker, Refusal
 from robot_perf.measure.watch.nvml import Meter
 from robot_perf.measure.watch.watch_device import DeviceWatch
-from robot_perf.measure.window.keep_warm import loop_part, parse_keep_warm
+from robot_perf.measure.window.keep_warm import RUNTIME_WAITS, loop_part, parse_keep_warm
 from robot_perf.run import parquet
 from robot_perf.run.bench_report import INVALID, REFUSED, TIGHT, Row
 from robot_perf.run.model import Run
@@ -89,8 +89,8 @@ class PolicyBench:
                     worker.start()
 
     def _make_reference(self, taking: Sequence[Target]) -> None:
-        """The truth gate's answers in float32 on the CPU, for a device or where several backends must agree."""
-        if len(taking) < _SEVERAL and not any(needs_reference(t.options) for t in taking):
+        """The truth gate's answers in float32 on the CPU: for a device, compiled code, or where several backends must agree."""
+        if len(taking) < _SEVERAL and not any(needs_reference(t.name, t.options) for t in taking):
             return
         self._say(f"{self.name}: answers of the CPU reference")
         self._scratch = Scratch("bench-")
@@ -110,10 +110,12 @@ class PolicyBench:
             if refusal is None:
                 if worker.report["policy"]["inputs"]:
                     self.spec = from_json(PolicySpec, worker.report["policy"])
-                if spin_sync and worker.report["backend_facts"].get("sync") != "spin":
-                    worker.refusal = Refusal(
-                        f"--keep-warm spin-sync: backend {label} waits for no device, or not by choice"
+                sync = worker.report["backend_facts"].get("sync")
+                if spin_sync and sync != "spin":
+                    why = (
+                        RUNTIME_WAITS if sync == "runtime" else f"backend {label} waits for no device, or not by choice"
                     )
+                    worker.refusal = Refusal(f"--keep-warm spin-sync: {why}")
             elif not spin_sync:
                 self._refuse(label, refusal)
             if not self.request.together:

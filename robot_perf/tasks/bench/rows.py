@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.analyze.bench.figures import point_of, with_penalty
+from robot_perf.analyze.explain.phases import phases_of
 from robot_perf.measure.watch.watch_device import DeviceUse
 from robot_perf.run.bench_report import INVALID, OK, REFUSED, TIGHT, Block, Point, Row
 from robot_perf.run.model import Run
@@ -114,7 +115,15 @@ def _point(key: PointKey, found: Measured, idle_w: float | None) -> Point:
         status = INVALID if found.runs else found.status
         return Point(key.rate, key.period_ns, key.keep_warm, status, found.refused)
     point = point_of(key.rate, key.period_ns, key.keep_warm, found.runs, found.blocks)
-    return point if point.status != OK else _with_energy(point, found, idle_w)
+    return point if point.status != OK else _with_phases(_with_energy(point, found, idle_w), found)
+
+
+def _with_phases(point: Point, found: Measured) -> Point:
+    """The medians of the pass with marked phases: there is one for a loaded backend and a rate, whose blocks all carry it."""
+    phases = next((p for run in found.runs if (p := phases_of(run.conditions)) is not None), None)
+    if phases is None:
+        return point
+    return replace(point, phases_p50_ns=phases.p50_ns, phase_steps=phases.steps, phases_reason=phases.reason)
 
 
 def with_device(block: Block, use: DeviceUse) -> Block:

@@ -11,7 +11,8 @@ from robot_perf.tasks.ceiling.targets import TargetRequest, one_target
 def meet(run: Path, target: TargetRequest, *, probe: Path | None = None, dtype: str | None = None) -> CeilingShare:
     """The share of the bound that the Run's median step reached. `dtype` of the arithmetic, fp32 where it isn't given.
 
-    Raises UsageError for an unknown device or a policy without counted bytes, RunFileError for a file that is no Run.
+    Raises UsageError for an unknown device, an INVALID Run or a policy without counted bytes, RunFileError for a file that
+    is no Run.
     """
     from robot_perf.run.parquet import load
     from robot_perf.tasks.machine.devices import read_probe

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from robot_perf.analyze.ceiling.bound import RESIDENT_SHARE
 from robot_perf.analyze.ceiling.roofline import (
@@ -19,9 +19,14 @@ from robot_perf.analyze.ceiling.roofline import (
 )
 from robot_perf.devices import FALLBACK_DTYPE, bandwidth_of, peak_of
 from robot_perf.errors import UsageError, unknown
+from robot_perf.specs import PolicyCost
 from robot_perf.specs.device import DeviceSpec, PowerMode
 from robot_perf.tasks.ceiling.targets import TargetRequest, one_target
 
+if TYPE_CHECKING:
+    from robot_perf.policies.formats.counted import OperatorCount
+
+TOLERANCE = 0.02  # between the sum over operators and the policy's own count
 BUILT_IN = ("linear", "rmsnorm", "attention")
 
 
@@ -57,6 +62,7 @@ class RooflineAnswer:
     uncounted: dict[str, int] = field(default_factory=dict)
     resident: bool = False
     notes: tuple[str, ...] = ()
+    lower_bound: str = ""  # why the figures are only a lower bound: work that wasn't counted
 
 
 def place(request: RooflineRequest) -> RooflineAnswer:
@@ -94,12 +100,14 @@ def _layer_notes(work: Work, device: DeviceSpec) -> tuple[str, ...]:
 
 def document(answer: RooflineAnswer) -> dict[str, Any]:
     """The answer as JSON: intensity in FLOP/byte, rates in FLOP/s, times in µs. `crossover_tokens` null: never
-    crosses.
+    crosses. Where work wasn't counted `lower_bound` says which, and whatever would conclude from the rest is null.
     """
     p = answer.placement
+    whole = not answer.lower_bound
     crossover = answer.crossover
     return {
         "schema": "robot-perf/roofline-1",
+        "lower_bound": answer.lower_bound or None,
         "kind": answer.kind,
         "name": p.work.name,
         "device": answer.device.name,
@@ -107,11 +115,11 @@ def document(answer: RooflineAnswer) -> dict[str, Any]:
         "dtype": p.roof.dtype,
         "flop": p.work.flop,
         "bytes": p.work.bytes,
-        "intensity": p.work.intensity,
+        "intensity": p.work.intensity if whole else None,
         "ridge": p.roof.ridge,
-        "limited_by": "launch" if answer.resident else p.limited_by,
-        "attainable_flop_s": p.attainable_flop_s,
-        "share_of_peak": p.peak_share,
+        "limited_by": None if not whole else "launch" if answer.resident else p.limited_by,
+        "attainable_flop_s": p.attainable_flop_s if whole else None,
+        "share_of_peak": p.peak_share if whole else None,
         "time_us": (p.compute_ns if answer.resident else p.least_ns) / 1000,
         "memory_us": p.memory_ns / 1000,
         "compute_us": p.compute_ns / 1000,
@@ -119,7 +127,7 @@ def document(answer: RooflineAnswer) -> dict[str, Any]:
         "peak_flop_s": p.roof.peak_flop_s,
         "crossover_tokens": crossover if crossover is not None and math.isfinite(crossover) else None,
         "crossover_tokens_weights_only": answer.crossover_weights,
-        "dram_applies": not answer.resident,
+        "dram_applies": not answer.resident if whole else None,
         "operators": [_part(part) for part in answer.parts],
         "uncounted": answer.uncounted,
         "notes": list(answer.notes),
@@ -176,7 +184,9 @@ def _policy(request: RooflineRequest, device: DeviceSpec, mode: PowerMode | None
     parts = tuple(roof.place(Work(o.flop, o.bytes, f"{o.name} ({o.kind})")) for o in count.operators if o.bytes)
     resident = device.l2_bytes is not None and whole.bytes < RESIDENT_SHARE * device.l2_bytes
     notes = ["element-wise operators count about 1 FLOP per element", "whole: each weight, input and output moved once"]
-    if resident and device.l2_bytes is not None:
+    lower_bound, differences = _against_cost(count, spec.cost)
+    notes += differences
+    if resident and not lower_bound and device.l2_bytes is not None:
         notes.append(
             f"DRAM bound not applicable (L2-resident): {whole.bytes / 1e6:.2f} MB a call, L2 "
             f"{device.l2_bytes / 2**20:g} MiB; launches bound it (robot-perf launch overhead)"
@@ -190,4 +200,24 @@ def _policy(request: RooflineRequest, device: DeviceSpec, mode: PowerMode | None
         uncounted=count.uncounted,
         resident=resident,
         notes=tuple(notes),
+        lower_bound=lower_bound,
     )
+
+
+def _against_cost(count: OperatorCount, cost: PolicyCost | None) -> tuple[str, list[str]]:
+    """Why the count is only a lower bound ("" where it is whole), and where it and the policy's own count differ."""
+    reasons: list[str] = []
+    notes: list[str] = []
+    if count.missing:
+        reasons.append(f"not counted: {', '.join(f'{n} {kind}' for kind, n in count.missing.items())}")
+    own = cost or PolicyCost(0)
+    for what, counted, known in (
+        ("FLOP of products", count.product_flop, own.flop),
+        ("weight bytes", count.weight_bytes, own.bytes_read),
+    ):
+        if known is None or abs(counted - known) <= TOLERANCE * known:
+            continue
+        text = f"{what} of its operators {counted:,}, by the policy's own count {known:,}"
+        # Weights that no counted operator reads (tables of sizes, say) are no work left out; products are.
+        (reasons if what.startswith("FLOP") and counted < known else notes).append(text)
+    return "; ".join(reasons), notes

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from robot_perf.analyze.distribution import distribution
+from robot_perf.analyze.distribution import point
 from robot_perf.measure.node.mailbox import STALE, STARVED, WITHHELD
 from robot_perf.run.columns import NOT_MEASURED
 from robot_perf.run.stepmap import StepMap, Word
 from robot_perf.stats.burst import miss_runs
+from robot_perf.stats.ranks import Sample
 
 WINDOW_PERIODS = 100
 WINDOW_NS = 10_000_000_000
@@ -157,8 +158,9 @@ def _figures(values: Ints, infinite: int = 0) -> dict[str, Any] | None:
     """p50, p99, p99.9 and max in ns; null with `reason` where there is none."""
     if not len(values):
         return None
-    d = distribution("", "", values, np.arange(len(values)), infinite=infinite, percentiles=_KEYS)
-    figures: dict[str, Any] = {key: d.quantile(key).value for key in _KEYS}
-    figures |= {"n": len(values) + infinite, "max": d.max}
-    figures["reason"] = {key: d.quantile(key).reason for key in _KEYS if d.quantile(key).value is None}
+    sample = Sample.of(values, infinite)
+    points = {key: point(sample, key) for key in _KEYS}  # without their intervals, which nobody here asks for
+    figures: dict[str, Any] = {key: value for key, (value, _) in points.items()}
+    figures |= {"n": sample.n, "max": None if infinite else int(sample.finite[-1])}
+    figures["reason"] = {key: reason for key, (value, reason) in points.items() if value is None}
     return figures

@@ -107,8 +107,13 @@ def last_words(document: Mapping[str, Any]) -> str:
     if seen is None:
         return f"{output['received']} messages on {output['topic']}: too few to say anything"
     lost = f" ({output['lost']} more were lost on the way here)" if output["lost"] else ""
+    grid = (
+        ""
+        if seen["has_grid"]
+        else " (its arrivals keep to no grid: gaps are told by distance; give its rate if it has one)"
+    )
     return (
         f"{output['topic']}: {seen['received']} messages{lost} on {seen['releases']} releases, misses {seen['misses_low']} to {seen['misses_high']}: "
-        f"{seen['status']} (seen from outside); largest gap {seen['max_gap_ns'] / 1e6:.2f} ms; own cost "
+        f"{seen['status']} (seen from outside){grid}; largest gap {seen['max_gap_ns'] / 1e6:.2f} ms; own cost "
         f"{own['cpu_ns_per_message'] / 1e3:.1f} us a message, {own['cpu_share']:.1%} of a processor"
     )

@@ -18,7 +18,7 @@ from robot_perf.analyze.bench.figures import (
     with_penalty,
 )
 from robot_perf.analyze.bench.merge import merge
-from robot_perf.run.bench_report import INVALID, OK, TIGHT, BenchReport, Figure, Machine, Point, PolicyHead, Row
+from robot_perf.run.bench_report import INVALID, OK, TIGHT, BenchReport, Block, Figure, Machine, Point, PolicyHead, Row
 from robot_perf.stats.contrast import block_floor, typical_floor
 
 MS, US = 1_000_000, 1_000
@@ -314,3 +314,42 @@ def test_what_is_advised_at_any_price_is_no_slower_than_what_is_affordable():
     found = advise("mlp", "50", [row("graph", at(160, floor=0.2), *cures)])
     assert found.keep_warm == "rehearse:300"
     assert "at any price" not in found.words
+
+
+def with_blocks(point: Point, *p50_us: float) -> Point:
+    """The point as if its blocks had had these medians."""
+    return replace(
+        point, blocks=tuple(Block(i, 250, round(us * US), None, None, 1, 20, True) for i, us in enumerate(p50_us))
+    )
+
+
+def test_advice_names_the_backend_that_the_answers_can_t_tell_from_it():
+    tensorrt, graph = with_blocks(at(128), 120, 136), with_blocks(at(170), 150, 190)
+    words = advise("mlp", "50", [row("graph", graph), row("tensorrt", tensorrt)]).words
+    assert words.endswith("µs (2.0 % of a core); within noise of graph, 170 µs (2.0 % of a core)")
+    clear = with_blocks(at(170), 169, 171)
+    rows = [row("graph", clear), row("tensorrt", with_blocks(at(128), 127, 129))]
+    assert "noise" not in advise("mlp", "50", rows).words
+    assert "noise" not in advise("mlp", "50", [row("graph", graph), row("tensorrt", at(128))]).words  # blocks unknown
+
+
+def test_advice_names_the_fastest_where_a_cheaper_one_equals_it():
+    cheap = with_blocks(at(34, keep_warm="rehearse:300", cpu=0.02, floor=0.2), 30, 38)
+    fast = with_blocks(at(31, keep_warm="rehearse-loop:1000", cpu=0.05, floor=0.2), 27, 35)
+    found = advise("mlp", "50", [row("graph", at(160), cheap, fast)])
+    assert found.keep_warm == "rehearse:300"
+    named = "graph with --keep-warm rehearse-loop:1000, 31.0 µs (5.0 % of a core)"
+    assert f"; within noise of {named}" in found.words
+    told = [with_blocks(cheap, 33.9, 34.1), with_blocks(fast, 30.9, 31.1)]
+    words = advise("mlp", "50", [row("graph", at(160, floor=0.2), *told)]).words
+    assert f"; the fastest, {named}, is no further from it than the median noise floor, 20 %" in words
+
+
+def test_the_fastest_at_any_price_is_named_beside_the_advised():
+    dear = [
+        with_blocks(at(20, keep_warm="spin:period", cpu=1.0, floor=0.2), 19, 21),
+        with_blocks(at(19, keep_warm="spin:300+spin-sync", cpu=1.1, floor=0.2), 18, 20),
+    ]
+    words = advise("mlp", "50", [row("graph", at(160, floor=0.2), *dear)]).words
+    assert "; at any price graph with --keep-warm spin:period, 20.0 µs (100.0 % of a core)" in words
+    assert words.endswith("; within noise of graph with --keep-warm spin:300+spin-sync, 19.0 µs (110.0 % of a core)")

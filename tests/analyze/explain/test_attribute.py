@@ -98,6 +98,31 @@ def test_outliers_carry_the_state_around_them():
     assert (bare.gc_ns, bare.nivcsw, bare.cpu, bare.cpu_before) == (None, None, None, None)
 
 
+@pytest.mark.parametrize(
+    ("slow", "switched", "cause"),
+    [
+        (5, 1, "long execution, unexplained by what was recorded"),  # one of five, as of the fast ones
+        (5, 5, "preemption (involuntary context switches)"),
+    ],
+)
+def test_a_switch_that_fast_steps_have_as_well_explains_nothing(slow, switched, cause):
+    """The counter runs from finish to finish: with a spinning wait every fifth step has a switch, whatever it took."""
+    late = list(range(100, 100 + 60 * slow, 60))
+    execution = [MS] * 500
+    for at in late:
+        execution[at] = 9 * MS
+    rows = fake_loop(execution, period_ns=10 * MS, overrun="skip", wake_delay_ns=1000)
+    for row in rows:
+        row |= {"nvcsw": 1, "nivcsw": int(row["step"] % 5 == 1), "minflt": 0, "majflt": 0, "gc_ns": 0, "cpu": 2}
+        if row["step"] in late:
+            row["nivcsw"] = int(row["step"] in late[:switched])
+    run = run_of(rows, steps=500, period_ns=10 * MS, deadline_ns=5 * MS)
+    assert worst_cause(run).startswith(f"worst cause known: {cause}, {slow} of {slow} misses")
+    many = [row | {"nivcsw": 40} if row["step"] in late[:1] else row for row in rows]
+    found = outliers(run_of(many, steps=500, period_ns=10 * MS, deadline_ns=5 * MS), slow)
+    assert found[0].cause == "preemption (involuntary context switches)"
+
+
 def test_no_late_step_no_cause():
     assert worst_cause(simulated([MS] * 20, period_ns=10 * MS)) == ""
     assert outliers(run_of([], steps=5, period_ns=MS)) == ()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from fake_loops import run_of as rows_of
+from fake_loops import simulated
 from fake_runs import executions, make_run
 
 from robot_perf.analyze.document import deadline_document
@@ -40,6 +42,19 @@ def test_minutes_hold_their_own_steps():
     assert soak.minutes[2].device_c == 57.9
     assert soak.onset is None
     assert "host temperature" in soak.unread
+
+
+def test_a_release_is_executed_and_missed_in_the_same_minute():
+    """At 30 Hz release 1800 falls 20 ns before the second minute: the step that missed it is the first minute's."""
+    execution = [MS] * 3600
+    execution[1799] = 50 * MS
+    base = simulated(execution, period_ns=33_333_333)
+    rows = [dict(zip(base.columns, map(int, row), strict=True)) for row in zip(*base.columns.values(), strict=True)]
+    soak = soak_of(rows_of(rows, steps=3600, period_ns=33_333_333, soak={"samples": []}))
+    assert [(m.executed, m.misses) for m in soak.minutes] == [(1800, 2), (1799, 0)]
+    late_start = [row for row in rows if row["step"] >= 900]  # the first half minute was skipped
+    soak = soak_of(rows_of(late_start, steps=3600, period_ns=33_333_333, soak={"samples": []}))
+    assert [(m.executed, m.misses) for m in soak.minutes] == [(900, 902), (1799, 0)]
 
 
 def test_slower_at_the_end_is_seen():

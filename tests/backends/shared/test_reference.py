@@ -87,11 +87,15 @@ def test_half_precision_gets_its_own_tolerance(tmp_path: Path) -> None:
     assert found.relative == 5e-3 and not found.invalid
 
 
-def test_only_a_device_needs_one_and_nulls_have_none(tmp_path: Path) -> None:
-    assert not needs_reference({"device": "cpu"}) and not needs_reference({}) and needs_reference({"device": "cuda:0"})
+def test_a_device_and_compiled_code_need_one_and_nulls_have_none(tmp_path: Path) -> None:
+    assert not needs_reference("eager", {"device": "cpu"}) and not needs_reference("onnxruntime", {})
+    assert needs_reference("eager", {"device": "cuda:0"}) and needs_reference("compile", {})
     spec = policies.describe("mlp", preset="tiny")
     order, made = with_reference(_order(spec, device="cpu"), tmp_path)
     assert order.reference is None and made.conditions() == {"compared": False, "reason": made.reason}
+    assert made.notes() == []
+    order, made = with_reference(_order(spec, backend="compile"), tmp_path)
+    assert order.reference == made.path and made.conditions()["compared"] and made.notes() == []
     order, made = with_reference(_order(spec, backend="cuda_graph", device="cuda:0"), tmp_path)
     assert order.reference == made.path and made.conditions()["compared"]
     assert make_reference(policies.describe("null"), tmp_path).path is None
@@ -104,7 +108,7 @@ def test_only_a_device_needs_one_and_nulls_have_none(tmp_path: Path) -> None:
 def test_why_there_is_none(factory: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).resolve().parents[2] / "helpers")
     made = make_reference(policies.describe(factory), tmp_path)
-    assert made.path is None and words in made.reason
+    assert made.path is None and words in made.reason and words in made.notes()[0]
 
 
 def test_a_policy_that_writes_into_its_input_has_one_of_what_it_was_given(

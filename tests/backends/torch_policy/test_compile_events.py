@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +21,20 @@ import fake_torch  # noqa: E402
 from robot_perf import backends, policies  # noqa: E402
 from robot_perf.backends import compile as compile_backend  # noqa: E402
 from robot_perf.backends.torch_policy import compile_events  # noqa: E402
-from robot_perf.errors import BackendUnavailableError, PolicyError, RobotPerfError  # noqa: E402
+from robot_perf.backends.torch_policy.compile_events import CompileEvents  # noqa: E402
+from robot_perf.backends.torch_policy.compiled import Compiled  # noqa: E402
+from robot_perf.backends.torch_policy.runner import NO_EVENTS  # noqa: E402
+from robot_perf.errors import (  # noqa: E402
+    BackendUnavailableError,
+    InvalidMeasurementError,
+    PolicyError,
+    RobotPerfError,
+)
+from robot_perf.measure.order import WorkOrder  # noqa: E402
+from robot_perf.measure.window.truth import truth  # noqa: E402
+from robot_perf.policies.observations import open_observations  # noqa: E402
+from robot_perf.specs import LoopSpec  # noqa: E402
+from robot_perf.tasks.reference import with_reference  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 LOGGERS = ("torch._dynamo.guards.__recompiles", "torch._inductor.cudagraph_utils.__cudagraphs")
@@ -76,7 +92,7 @@ def test_a_recompile_is_told_with_its_guard_to_whom_it_happened_after_loading(
     observation = [np.ones(first.spec.inputs[i].shape, np.float32) for i in first.spec.fed]
     first.step(observation)
     assert first.reasons() == {}
-    first._call.late = True
+    first._call.module.late = True
     first.step(observation)
     assert first.counters()["compiles"] == 2 and "late" in first.reasons()["compiles"]
     second: Any = backends.load("compile", recompiles, {})
@@ -84,6 +100,67 @@ def test_a_recompile_is_told_with_its_guard_to_whom_it_happened_after_loading(
     second.close()
     first.close()
     assert listening() == before
+
+
+def test_torch_may_not_give_up_compiling(
+    before: dict[str, Any], monkeypatch: pytest.MonkeyPatch, recompiles: Any
+) -> None:
+    """At its limit it would warn and run the policy in eager mode."""
+    from torch._dynamo import config
+
+    was = config.fail_on_recompile_limit_hit
+    with config.patch(recompile_limit=2):
+        runner: Any = backends.load("compile", policies.describe("cuda_policies:CountsUp"), {})
+        observation = [np.ones(runner.spec.inputs[i].shape, np.float32) for i in runner.spec.fed]
+        with pytest.raises(InvalidMeasurementError, match=r"stopped compiling") as told:
+            for _ in range(4):
+                runner.step(observation)
+    assert "self.k ==" in told.value.why or ".k == 2" in told.value.why
+    assert "HINT" not in told.value.why and runner.counters()["compiles"] == 2
+    runner.close()
+    assert config.fail_on_recompile_limit_hit == was
+
+
+def test_nor_in_another_thread_than_it_was_loaded_in(before: dict[str, Any]) -> None:
+    from torch._dynamo import config
+
+    seen: list[bool] = []
+    call = Compiled("p", lambda: seen.append(bool(config.fail_on_recompile_limit_hit)), NO_EVENTS)
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    assert seen == [True]
+
+
+def test_a_policy_that_compiling_changes_is_invalid(before: dict[str, Any], recompiles: Any, tmp_path: Path) -> None:
+    spec, loop = policies.describe("cuda_policies:CompiledWrong"), LoopSpec(period_ns=1, deadline_ns=1, steps=1)
+    order, _ = with_reference(WorkOrder(map_path="", policy=spec, backend="compile", loop=loop), tmp_path)
+    runner = backends.load("compile", spec, {})
+    found = truth(order, runner, open_observations(runner.spec))
+    assert "against its float32 CPU reference: output 0 differs" in found.invalid[0]
+    runner.close()
+
+
+@pytest.mark.parametrize(
+    ("skips", "held", "words"),
+    [(0, 0, ""), (1, 0, "no reason"), (1, 1, ""), (2, None, "no reason"), (1, None, "")],
+)
+def test_graphs_that_were_all_skipped(
+    before: dict[str, Any], monkeypatch: pytest.MonkeyPatch, skips: int, held: int | None, words: str
+) -> None:
+    from torch._dynamo.utils import counters
+
+    manager = SimpleNamespace(roots={"f": [object()] * held, "g": []} if held is not None else None)
+    containers = {0: SimpleNamespace(tree_manager=manager), 1: SimpleNamespace(tree_manager=None)}
+    trees = SimpleNamespace(local=None, get_obj=lambda _local, _name: containers)
+    monkeypatch.setitem(sys.modules, "torch._inductor.cudagraph_trees", trees)
+    events, plain = CompileEvents(graphs=True), CompileEvents(graphs=False)
+    monkeypatch.setitem(counters["inductor"], "cudagraph_skips", counters["inductor"]["cudagraph_skips"] + skips)
+    monkeypatch.setitem(counters["stats"], "unique_graphs", counters["stats"]["unique_graphs"] + 2)
+    assert words in events.not_captured() and bool(events.not_captured()) == bool(words)
+    assert plain.not_captured() == ""
+    events.close()
+    plain.close()
 
 
 def test_a_graph_break_is_told_of_the_policy_that_has_it(before: dict[str, Any], recompiles: Any) -> None:

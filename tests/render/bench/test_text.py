@@ -276,3 +276,17 @@ def test_columns_without_any_value_are_named_and_not_drawn():
     costs = str(bench_text(one)).split("Costs")[1]
     assert "not known here   first action, build, device memory, launches/step, energy/step at 50 Hz" in costs
     assert costs.count("device memory") == 1
+
+
+def test_what_compiles_in_its_first_call_has_that_as_its_build():
+    one = report()
+    compiled = replace(one.rows[2], status="ok", reason="", first_calls_ns=(9_691_000_000, 4_700_000, 4_000_000))
+    text = str(bench_text(replace(one, rows=(*one.rows[:2], compiled)), width=100))
+    assert re.search(r"^compile +[^*\n]*9\.7 s \*", text, re.MULTILINE)
+    assert "compile   * build: its first call less its third" in text
+    for name, calls in (
+        ("eager", (9_691_000_000, 4_700_000, 4_000_000)),
+        ("compile", (9_000_000, 4_700_000, 4_000_000)),
+    ):
+        other = replace(compiled, name=name, first_calls_ns=calls)
+        assert "* build" not in str(bench_text(replace(one, rows=(*one.rows[:2], other)), width=100))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from robot_perf.measure.node.bench_parameters import MONITOR_PARAMETERS
 from robot_perf.measure.node.levels import ERROR, OK, STALE, WARN
 from robot_perf.measure.node.watching import OwnCost, Watched
@@ -49,6 +51,14 @@ def test_a_report_matches_by_stamp():
     document = report(watched(outputs, stamps=stamps), inputs, {**ASKED, "match": "stamp"}, OWN, outputs[-1])
     assert document["latency"]["n"] == 25
     assert "equal header stamps" in document["latency"]["definition"]
+
+
+def test_a_topic_without_a_grid_says_so():
+    arrivals = np.cumsum(10 * MS + np.random.default_rng(1).exponential(MS // 2, 3000)).astype(int).tolist()
+    document = report(watched(arrivals), None, {**ASKED, "rate": 0.0}, OWN, arrivals[-1])
+    assert (document["view"]["has_grid"], document["view"]["misses_low"]) == (False, 0)
+    assert "can't say (seen from outside) (its arrivals keep to no grid" in last_words(document)
+    assert "grid" not in last_words(report(watched(regular(200)), None, {**ASKED, "rate": 0.0}, OWN, 0))
 
 
 def test_nothing_received_is_said_and_not_a_zero():

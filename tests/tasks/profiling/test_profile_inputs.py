@@ -163,3 +163,32 @@ def test_what_is_profiled_begins_after_a_reset(tmp_path: Path, monkeypatch: pyte
     except BackendUnavailableError:
         pytest.skip("needs torch")
     assert sys.modules["counter"].BEGAN[-facts["steps"] :] == list(range(facts["steps"]))
+
+
+PRINTER = """
+import os, numpy as np
+class Policy:
+    def spec(self): return {'inputs': {'obs': [1, 4]}, 'outputs': {'actions': [1, 4]}}
+    def step(self, inputs):
+        print('joint 3 is warm')
+        os.write(1, b'from native code')
+        return (inputs['obs'].copy(),)
+"""
+
+
+def test_what_a_policy_prints_is_not_in_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`profile --json` was no JSON: the policy's prints came first."""
+    (tmp_path / "printer.py").write_text(PRINTER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "printer", raising=False)
+    order = order_of(DeadlineRequest(policy="printer:Policy", rate_hz="500", steps=5, backend="python"))
+    try:
+        profile_with_torch(order, tmp_path / "t.json")
+    except BackendUnavailableError:
+        pytest.skip("needs torch")
+    print("the report")
+    out, err = capfd.readouterr()
+    assert out == "the report\n"
+    assert "joint 3 is warm" in err and "from native code" in err
