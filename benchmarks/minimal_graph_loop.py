@@ -1,19 +1,23 @@
 """robot-perf's step beside a hand-written minimal loop of the same graph, in one process, in interleaved blocks.
 
-    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt|onnxruntime] [--policy mlp] [--rates tight,200,50] [--blocks 6] [--steps 300]
-                                            [-o FILE.json]
+    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt|onnxruntime|stand-in] [--policy mlp] [--rates tight,200,50]
+                                            [--blocks 6] [--steps 300] [--touch-mb 0] [-o FILE.json]
 
 `minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with the copies in it (every
 output comes to the host, as in the product), a wait for the stream; two clock readings around it and nothing else. `robot-perf` is the product's own
 step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
 is forwards, then backwards; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop. `minimal again` is
 the minimal loop made a second time: how far two equal loops lie apart in one process is how well the ratio can be known.
-For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies.
+For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies,
+with the product's options of the provider that decide what is computed (use_tf32); `minimal, its defaults` is the same without them.
+`stand-in` needs no GPU: launch and wait are calls that do nothing, so that only the frames around them are compared; `--touch-mb` is touched
+before each step, which leaves the processor's caches as cold as a control loop's.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import platform
 import statistics
@@ -25,6 +29,7 @@ from pathlib import Path
 import numpy as np
 
 from robot_perf import backends, policies
+from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.recorder import Recorder, host_noise
 from robot_perf.measure.step import OutputWatch, make_step
@@ -151,15 +156,15 @@ def minimal_tensorrt(spec, observations, plan: bytes) -> tuple[Step, Around]:
     return step, nullcontext
 
 
-def minimal_onnxruntime(spec, observations, providers=("CUDAExecutionProvider",)) -> tuple[Step, Around]:
-    """A session of the same model with its default options, inputs and outputs bound on the host."""
+def minimal_onnxruntime(spec, observations, **options: str) -> tuple[Step, Around]:
+    """A session of the same model on CUDA's provider with these options of it, inputs and outputs bound on the host."""
     import onnxruntime as ort
 
     from robot_perf.backends.shared.onnx_session import source_of
 
     if spec.state:
         raise SystemExit("--backend onnxruntime takes policies without state here")
-    session = ort.InferenceSession(source_of(spec), providers=list(providers))
+    session = ort.InferenceSession(source_of(spec), providers=[("CUDAExecutionProvider", options)])
     binding = session.io_binding()
     for output in spec.outputs:
         binding.bind_output(output.name, "cpu")
@@ -172,6 +177,53 @@ def minimal_onnxruntime(spec, observations, providers=("CUDAExecutionProvider",)
         binding.bind_cpu_input(fed, observation)
         run(binding)
         answer = binding.copy_outputs_to_cpu()[action]
+        _ = answer[0, 0]
+        return now() - start
+
+    return step, nullcontext
+
+
+class StandIn:
+    """A `Work` whose launch and wait do nothing, in the form that cuda-python's have: a call that returns a tuple with an error."""
+
+    def __init__(self, spec) -> None:
+        self.staged = [np.zeros(spec.inputs[i].shape, spec.inputs[i].dtype) for i in spec.fed]
+        self.answers = [np.zeros(t.shape, t.dtype) for t in spec.outputs]
+        self.launch, self.wait = self.call("launch"), self.call("wait")
+        self.busy, self.device_ns, self.phases_ns = bool, int, int  # each a C call that answers nothing, falsely
+
+    @staticmethod
+    def queue() -> Callable[[], tuple[int]]:
+        """A C call that returns (0,)."""
+        return functools.partial(tuple, (0,))
+
+    def call(self, name: str) -> Callable[[], None]:
+        """The call as the product makes it: its error looked at."""
+        queue = self.queue()
+
+        def call() -> None:
+            (error,) = queue()
+            if error:
+                raise RuntimeError(name)
+
+        return call
+
+    def close(self) -> None:
+        """Holds nothing."""
+
+
+def minimal_stand_in(spec, observations) -> tuple[Step, Around]:
+    """By hand: the observation into its place, both calls, a look at the answer."""
+    work = StandIn(spec)
+    launch, wait, now, at = work.queue(), work.queue(), time.monotonic_ns, observations.reader()
+    view, answer = work.staged[0], work.answers[spec.action]
+
+    def step(k: int) -> int:
+        observation = at(k)[0]
+        start = now()
+        view[...] = observation
+        launch()
+        wait()
         _ = answer[0, 0]
         return now() - start
 
@@ -199,8 +251,8 @@ def product(spec, runner, observations, rows: int) -> tuple[Step, Around]:
     return one, nullcontext
 
 
-def block(contestant: tuple[Step, Around], steps: int, period: int) -> list[int]:
-    """One block; a fifth more steps before it are warm-up."""
+def block(contestant: tuple[Step, Around], steps: int, period: int, touched: np.ndarray) -> list[int]:
+    """One block; a fifth more steps before it are warm-up. `touched` is written before each step."""
     clock, found = MonotonicClock("sleep"), []
     skip = max(5, steps // 5)
     step, around = contestant
@@ -210,6 +262,8 @@ def block(contestant: tuple[Step, Around], steps: int, period: int) -> list[int]
             if period:
                 clock.wait(release)
                 release += period
+            if touched.size:
+                np.add(touched, 1, out=touched)
             found.append(step(k))
     return found[skip:]
 
@@ -227,20 +281,30 @@ def engine_plan(spec, facts) -> bytes:
 def main() -> None:
     """Measures and prints; exits 1 when robot-perf needs more than 1.05 times the minimal loop at any rate."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--backend", choices=("cuda_graph", "tensorrt", "onnxruntime"), default="cuda_graph")
+    parser.add_argument(
+        "--backend", choices=("cuda_graph", "tensorrt", "onnxruntime", "stand-in"), default="cuda_graph"
+    )
     parser.add_argument("--policy", default="mlp")
     parser.add_argument("--rates", default="tight,200,50")
     parser.add_argument(
         "--steps", type=int, default=300, help="of a block back to back; a block at a rate lasts a second"
     )
     parser.add_argument("--blocks", type=int, default=6)
+    parser.add_argument("--touch-mb", type=int, default=0, help="memory written before each step")
     parser.add_argument("-o", "--output", type=Path)
     arguments = parser.parse_args()
     spec = policies.describe(arguments.policy)
-    runner = backends.load(arguments.backend, spec, {"device": "cuda:0"})
-    observations = open_observations(runner.spec)
-    if arguments.backend == "onnxruntime":
-        minimal, again = (minimal_onnxruntime(runner.spec, observations) for _ in range(2))
+    if arguments.backend == "stand-in":
+        runner, facts = QueuedRunner(spec, StandIn(spec)), {}
+    else:
+        runner = backends.load(arguments.backend, spec, {"device": "cuda:0"})
+        facts = {k: v for k, v in runner.facts().items() if isinstance(v, (str, int, float, bool))}
+    observations, more = open_observations(runner.spec), []
+    if arguments.backend == "stand-in":
+        minimal, again = (minimal_stand_in(runner.spec, observations) for _ in range(2))
+    elif arguments.backend == "onnxruntime":
+        minimal, again = (minimal_onnxruntime(runner.spec, observations, use_tf32="0") for _ in range(2))
+        more = [("minimal, its defaults", minimal_onnxruntime(runner.spec, observations))]
     elif arguments.backend == "cuda_graph":
         minimal, again = (minimal_torch(runner.spec, observations) for _ in range(2))
     else:
@@ -250,9 +314,18 @@ def main() -> None:
         ("minimal", minimal),
         ("robot-perf", product(runner.spec, runner, observations, 200_000)),
         ("minimal again", again),
+        *more,
     ]
-    facts = {k: v for k, v in runner.facts().items() if isinstance(v, (str, int, float, bool))}
-    document = {"conditions": {"policy": spec.name, "kernel": platform.release(), "facts": facts}, "rates": {}}
+    touched = np.zeros(arguments.touch_mb * 2**20 // 8)
+    document = {
+        "conditions": {
+            "policy": spec.name,
+            "touch_mb": arguments.touch_mb,
+            "kernel": platform.release(),
+            "facts": facts,
+        },
+        "rates": {},
+    }
     print(json.dumps(document["conditions"]))
     worst = 0.0
     for rate in arguments.rates.split(","):
@@ -261,7 +334,7 @@ def main() -> None:
         values: dict[str, list[list[int]]] = {name: [] for name, _ in contestants}
         for i in range(arguments.blocks):
             for name, contestant in contestants if i % 2 == 0 else reversed(contestants):
-                values[name].append(block(contestant, steps, period))
+                values[name].append(block(contestant, steps, period, touched))
         medians = {name: [statistics.median(b) / 1000 for b in blocks] for name, blocks in values.items()}
         p50 = {name: statistics.median([v for b in blocks for v in b]) / 1000 for name, blocks in values.items()}
         ratio = p50["robot-perf"] / p50["minimal"]
@@ -274,10 +347,11 @@ def main() -> None:
             "blocks_us": medians,
             "steps": steps,
         }
+        others = "".join(f", {name} {p50[name]:.2f} µs" for name, _ in more)
         spread = {name: f"{min(m):.1f}–{max(m):.1f}" for name, m in medians.items()}
         print(
             f"{arguments.backend} {spec.name} {rate:>6}: minimal {p50['minimal']:.2f} µs (blocks {spread['minimal']}),"
-            f" robot-perf {p50['robot-perf']:.2f} µs (blocks {spread['robot-perf']}), ratio {ratio:.3f}; minimal again {again_ratio:.3f}"
+            f" robot-perf {p50['robot-perf']:.2f} µs (blocks {spread['robot-perf']}), ratio {ratio:.3f}; minimal again {again_ratio:.3f}{others}"
         )
     runner.close()
     if arguments.output:

@@ -423,3 +423,24 @@ def test_phase_rows_follow_their_columns() -> None:
     spec, rows = policies.describe("mlp"), []  # type: ignore[var-annotated]
     phase_step(QueuedRunner(spec, MemoryWork()), open_observations(spec), Count(), rows)(0, 0, 0)  # type: ignore[arg-type]
     assert rows == [(10, 10, 10, 10, 1, 2, 3)] and len(PHASE_COLUMNS) == len(rows[0])
+
+
+@pytest.mark.parametrize("policy", ["mlp", "two inputs"])
+def test_calls_that_were_taken_before_follow_the_marks_and_find_nothing_once_closed(policy: str) -> None:
+    work = MemoryWork()
+    if policy == "two inputs":
+        work.staged.append(np.zeros((1, 3), np.float32))
+    runner = QueuedRunner(policies.describe("mlp"), work)
+    prepare, enqueue, finish = runner.prepare, runner.enqueue, runner.finish
+    observation = [np.ones(a.shape, np.float32) for a in work.staged]
+    runner.mark_phases(True)
+    enqueue(observation)
+    assert work.log == ["marked", "launch"] and [a.sum() for a in work.staged] == [a.size for a in work.staged]
+    places = list(work.staged)
+    runner.close()
+    for place in places:
+        place[...] = 0
+    for call in (lambda: prepare(observation), lambda: enqueue(observation), finish, runner.launch, runner.wait):
+        with pytest.raises(RuntimeError, match="the runner is closed"):
+            call()
+    assert not any(p.any() for p in places) and work.log[-1] == "close"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -88,25 +88,29 @@ class Buffers:
             if size:
                 self._downloads.append((host, self.outputs[tensor.name], size))
 
-    def upload(self, stream: Stream) -> None:
-        """Queues host to device."""
-        for target, source, size in self._uploads:
-            self._copy(target, source, size, self._to_device, stream)
+    def uploading(self, stream: Stream) -> Callable[[], None]:
+        """What queues host to device."""
+        return self._queueing(self._uploads, self._to_device, stream)
 
-    def feed_back(self, stream: Stream) -> None:
-        """Queues state outputs into state inputs."""
-        for target, source, size in self._carried:
-            self._copy(target, source, size, self._on_device, stream)
+    def feeding_back(self, stream: Stream) -> Callable[[], None]:
+        """What queues state outputs into state inputs."""
+        return self._queueing(self._carried, self._on_device, stream)
 
-    def download(self, stream: Stream) -> None:
-        """Queues device to host."""
-        for target, source, size in self._downloads:
-            self._copy(target, source, size, self._to_host, stream)
+    def downloading(self, stream: Stream) -> Callable[[], None]:
+        """What queues device to host."""
+        return self._queueing(self._downloads, self._to_host, stream)
 
-    def _copy(self, target: int, source: int, size: int, kind: Any, stream: Stream) -> None:
-        (error,) = self._cu.cudaMemcpyAsync(target, source, size, kind, stream.handle)
-        if error:
-            check("cudaMemcpyAsync", (error,))
+    def _queueing(self, copies: Sequence[Copy], kind: Any, stream: Stream) -> Callable[[], None]:
+        """A closure, as in `gpu.runner`: without a graph it is part of every step."""
+        queue, handle, fixed = self._cu.cudaMemcpyAsync, stream.handle, tuple(copies)
+
+        def queue_all() -> None:
+            for target, source, size in fixed:
+                (error,) = queue(target, source, size, kind, handle)
+                if error:
+                    check("cudaMemcpyAsync", (error,))
+
+        return queue_all
 
     @property
     def carries(self) -> bool:
@@ -117,13 +121,12 @@ class Buffers:
         """Queues a copy of the carried values aside, into memory that is made once."""
         if not self._aside:
             self._aside = [(self._memory.device(size), target, size) for target, _, size in self._carried if size]
-        for place, target, size in self._aside:
-            self._copy(place, target, size, self._on_device, stream)
+        self._queueing(self._aside, self._on_device, stream)()
 
     def put_back(self, stream: Stream) -> None:
         """Queues the kept values back."""
-        for place, target, size in self._aside:
-            self._copy(target, place, size, self._on_device, stream)
+        back = [(target, place, size) for place, target, size in self._aside]
+        self._queueing(back, self._on_device, stream)()
 
     def restart(self) -> None:
         """Carried state at its start, complete on return."""

@@ -137,24 +137,7 @@ class Stream:
             self._event = _event(cu, flags, made) if options.sync == "block" else None
             self.priority = int(check("cudaStreamGetPriority", cu.cudaStreamGetPriority(handle)))
         self.address = int(handle)
-        waits = {"auto": self._driver, "block": self._asleep, "spin": self._polling}
-        self.wait: Callable[[], None] = waits[options.sync]
-
-    def _driver(self) -> None:
-        (error,) = self._cu.cudaStreamSynchronize(self.handle)
-        if error:
-            check("cudaStreamSynchronize", (error,))
-
-    def _asleep(self) -> None:
-        check("cudaEventRecord", self._cu.cudaEventRecord(self._event, self.handle))
-        check("cudaEventSynchronize", self._cu.cudaEventSynchronize(self._event))
-
-    def _polling(self) -> None:
-        query, handle, busy = self._cu.cudaStreamQuery, self.handle, self._cu.cudaError_t.cudaErrorNotReady
-        (error,) = query(handle)
-        while error == busy:
-            (error,) = query(handle)
-        check("cudaStreamQuery", (error,))
+        self.wait: Callable[[], None] = _waiting(cu, handle, options.sync, self._event)
 
     def busy(self) -> bool:
         """True while work is unfinished. Raises CudaError when that work failed."""
@@ -167,6 +150,29 @@ class Stream:
     def close(self) -> None:
         """Destroys it."""
         self._made.close()
+
+
+def _waiting(cu: ModuleType, handle: Any, sync: str, event: Any) -> Callable[[], None]:
+    """Waits for a stream: by the driver's own choice, asleep, or polling. Closures, as in `gpu.runner`."""
+    synchronise, query, busy = cu.cudaStreamSynchronize, cu.cudaStreamQuery, cu.cudaError_t.cudaErrorNotReady
+
+    def by_the_driver() -> None:
+        (error,) = synchronise(handle)
+        if error:
+            check("cudaStreamSynchronize", (error,))
+
+    def asleep() -> None:
+        check("cudaEventRecord", cu.cudaEventRecord(event, handle))
+        check("cudaEventSynchronize", cu.cudaEventSynchronize(event))
+
+    def polling() -> None:
+        (error,) = query(handle)
+        while error == busy:
+            (error,) = query(handle)
+        if error:
+            check("cudaStreamQuery", (error,))
+
+    return {"auto": by_the_driver, "block": asleep, "spin": polling}[sync]
 
 
 class Marks:

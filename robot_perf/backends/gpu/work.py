@@ -60,8 +60,9 @@ class StreamWork:
         """
         stream, buffers = self.stream, self._buffers
         self._enqueue = nvtx.within(nvtx.POLICY, enqueue)
-        self._upload = nvtx.within(nvtx.H2D, lambda: buffers.upload(stream))
-        self._download = nvtx.within(nvtx.D2H, lambda: buffers.download(stream))
+        self._upload = nvtx.within(nvtx.H2D, buffers.uploading(stream))
+        self._feed_back = buffers.feeding_back(stream)
+        self._download = nvtx.within(nvtx.D2H, buffers.downloading(stream))
         self._facts = facts
         self._capturable, self._counted, self._warm_ups = capturable, counted, warm_ups
         self._marks = Marks(4)
@@ -76,10 +77,31 @@ class StreamWork:
     def _prepared(self, kind: str) -> Callable[[], None]:
         """What queues a step of this kind: the replay of a graph, made once, or the calls themselves."""
         if not (self._options.cuda_graph and self._capturable):
-            return lambda: self._queue(kind, captured=False)
+            return self._calls() if kind == "step" else lambda: self._queue(kind, captured=False)
         if kind not in self._graphs:
             self._capture(kind)
         return nvtx.within(nvtx.POLICY, self._graphs[kind].launch)  # the copies are inside the graph
+
+    def _calls(self) -> Callable[[], None]:
+        """The calls of a plain step, those that have something to do; a closure, as in `gpu.runner`."""
+        buffers = self._buffers
+        upload, enqueue, feed_back, download = self._upload, self._enqueue, self._feed_back, self._download
+        if buffers.carries:
+
+            def step_with_state() -> None:
+                upload()
+                enqueue()
+                feed_back()
+                download()
+
+            return step_with_state
+
+        def step() -> None:
+            upload()
+            enqueue()
+            download()
+
+        return step
 
     def _capture(self, kind: str) -> None:
         for _ in range(self._warm_ups):
@@ -94,7 +116,7 @@ class StreamWork:
         self.stream.wait()
 
     def _queue(self, kind: str, *, captured: bool) -> None:
-        stream, buffers, marks = self.stream, self._buffers, self._marks
+        stream, marks = self.stream, self._marks
         phases, whole = kind == "phases", kind in ("phases", "whole")
         if kind == "policy":
             self._enqueue()
@@ -105,7 +127,7 @@ class StreamWork:
         if phases:
             marks.record(1, stream, captured=captured)
         self._enqueue()
-        buffers.feed_back(stream)
+        self._feed_back()
         if phases:
             marks.record(2, stream, captured=captured)
         self._download()
