@@ -137,3 +137,11 @@ class CompiledWrong(_Base):
 class TurnsNan(_Base):
     def forward(self, obs: Any) -> Any:
         return self.head(self.dense(obs)) / torch.zeros_like(obs[:, :4])
+
+
+class WritesItsInput(_Base):
+    """Writes into what it is given: torch.compile captures no CUDA graph then."""
+
+    def forward(self, obs: Any) -> Any:
+        obs.mul_(0.5)
+        return self.head(torch.tanh(self.dense(obs)))
