@@ -2,7 +2,7 @@
 
 The first call compiles, which takes seconds; a compile inside the measured window makes the measurement INVALID, with the guard
 that failed. Modes with CUDA graphs (reduce-overhead, max-autotune) skip them for reasons of their own; each one is said. None at
-all is INVALID, and so is a policy that torch stopped compiling: by default it would go on in eager mode.
+all is INVALID, and so is a policy that torch stopped compiling, or never began to: by default it would run in eager mode.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from robot_perf.backends.gpu.undo import Undo
 from robot_perf.backends.protocol import Runner
 from robot_perf.backends.shared import cpu_options
 from robot_perf.backends.torch_policy.compile_events import CompileEvents
-from robot_perf.backends.torch_policy.compiled import Compiled
+from robot_perf.backends.torch_policy.compiled import Compiled, refuse_if_off
 from robot_perf.errors import BackendUnavailableError, PolicyError, UsageError
 from robot_perf.specs import PolicySpec
 
@@ -67,6 +67,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
                 f"{policy.name}: torch.compile needs a torch module, and the factory returned {type(call).__name__}",
                 do="Return an nn.Module, or use --backend eager.",
             )
+        refuse_if_off(policy.name)  # again: the policy's own code has run by now
         made = torch.compile(call, mode=None if mode == "default" else mode, dynamic=dynamic, fullgraph=fullgraph)
         return Compiled(policy.name, made, events)
 
@@ -78,6 +79,7 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
             why="It is CUDA graphs, and nothing else.",
             do="Leave the mode out, or add --device cuda:0.",
         )
+    refuse_if_off(policy.name)
     _compile_here()
     if on_cuda and importlib.util.find_spec("triton") is None:
         raise BackendUnavailableError(

@@ -133,6 +133,10 @@ class Session:
             self.report["outputs_checked"] = found.checked
             self.report["tolerance"] = found.relative
         self.report["invalid"] += found.invalid
+        facts = self.runner.facts()
+        for part in (facts, *facts.get("stages", {}).values()):
+            if "not_compiled" in part:
+                self.report["invalid"].append(f"torch compiled nothing: {part['not_compiled']}")
         faults, notes = rehearsal_faults(self.loop, self.runner, self.observations)
         self.report["invalid"] += faults
         self.report["notes"] += notes

@@ -16,7 +16,7 @@ from robot_perf.backends.gpu.options import on_cuda
 from robot_perf.backends.shared.reference import Order
 from robot_perf.measure.order import WorkOrder
 from robot_perf.policies.builtin import NETWORKS, NUMPY_NETWORKS
-from robot_perf.specs import PolicySpec, to_json
+from robot_perf.specs import PolicySpec, StageSpec, to_json
 
 TIMEOUT_S = 600.0
 
@@ -47,9 +47,13 @@ class Reference:
         return [f"outputs not compared with a float32 run on the CPU: {self.reason}"]
 
 
-def needs_reference(backend: str, options: Mapping[str, Any]) -> bool:
-    """True on a CUDA device: another arithmetic, another queue, copies that may be missed. True for code that torch has compiled."""
-    return backend == "compile" or on_cuda(options)
+def needs_reference(policy: PolicySpec, backend: str, options: Mapping[str, Any]) -> bool:
+    """True on a CUDA device: another arithmetic, another queue, copies that may be missed.
+
+    True for code that torch has compiled, in a stage of a pipeline too.
+    """
+    used = {str(s.policy.asked.get("backend") or backend) for s in policy.stages} or {backend}
+    return "compile" in used or on_cuda(options)
 
 
 def candidates(policy: PolicySpec) -> tuple[str, ...]:
@@ -59,6 +63,25 @@ def candidates(policy: PolicySpec) -> tuple[str, ...]:
     if policy.kind == "builtin" and policy.builtin.get("name") in NETWORKS:
         return ("onnxruntime", "eager")
     return (default_backend(policy),)
+
+
+def trials(policy: PolicySpec) -> list[tuple[tuple[str, ...], PolicySpec]]:
+    """What is tried in order: CPU backends, and the policy that they answer for.
+
+    Each stage of a pipeline runs on what makes its own reference: on the backend that it states it would be compared with itself.
+    """
+    if policy.kind != "pipeline":
+        return [((backend,), policy) for backend in candidates(policy)]
+    own = [candidates(s.policy) for s in policy.stages]
+    found = []
+    for turn in range(max(map(len, own))):
+        chosen = tuple(names[min(turn, len(names) - 1)] for names in own)
+        found.append((chosen, replace(policy, stages=tuple(map(_stage_on, policy.stages, chosen)))))
+    return found
+
+
+def _stage_on(stage: StageSpec, backend: str) -> StageSpec:
+    return replace(stage, policy=replace(stage.policy, asked={**stage.policy.asked, "backend": backend}))
 
 
 def make_reference(
@@ -78,19 +101,20 @@ def make_reference(
     if policy.kind == "builtin" and policy.builtin.get("name") not in NETWORKS:
         return Reference(None, reason=f"{policy.name} computes nothing")
     reasons = []
-    for backend in candidates(policy):
+    for turn, (chosen, tried) in enumerate(trials(policy)):
         order = Order(
-            policy=policy,
-            backend=backend,
+            policy=tried,
+            backend=chosen[0],
             options=dict(options or {}),
             seed=seed + 1,
-            npz=str(folder / f"reference-{backend}.npz"),
-            answer=str(folder / f"reference-{backend}.json"),
+            npz=str(folder / f"reference-{turn}.npz"),
+            answer=str(folder / f"reference-{turn}.json"),
         )
-        answer = _answered(order, (python or {}).get(backend, sys.executable))
+        names = " and ".join(dict.fromkeys(chosen))
+        answer = _answered(order, (python or {}).get(names, sys.executable))  # several share this command's own
         if "steps" in answer:
-            return Reference(order.npz, backend, int(answer["steps"]))
-        reasons.append(f"{backend}: {answer['reason']}")
+            return Reference(order.npz, names, int(answer["steps"]))
+        reasons.append(f"{names}: {answer['reason']}")
         if not answer["unavailable"]:
             break
     return Reference(None, reason="; ".join(reasons))
@@ -100,7 +124,7 @@ def with_reference(
     order: WorkOrder, folder: Path, python: Mapping[str, str] | None = None
 ) -> tuple[WorkOrder, Reference]:
     """The order with its reference, where its backend needs one; the order as it is where none can be had."""
-    if not needs_reference(order.backend, order.options):
+    if not needs_reference(order.policy, order.backend, order.options):
         return order, Reference(None, reason="a CPU backend is its own reference", needed=False)
     options = {k: v for k, v in order.options.items() if k == "ort_library"}
     made = make_reference(order.policy, folder, seed=order.seed, options=options, python=python)

@@ -194,7 +194,7 @@ def test_only_the_cuda_providers_own_graph_does_without_the_wait(cuda: FakeCuda,
     for name, given in (
         ("calls", {}),
         ("graph", {"cuda_graph": True}),
-        ("tensorrt", {"cuda_graph": True, "provider": "tensorrt"}),
+        ("tensorrt", {"cuda_graph": True, "provider": "tensorrt", "precision": "tf32"}),
     ):
         runner, seen = played(spec, **given)
         runner.step(open_observations(spec).at(0))

@@ -156,6 +156,7 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         def tiny_kernel(self) -> None: ...
 
     monkeypatch.setattr(nudge, "Nudge", Nudge)
+    monkeypatch.setattr(nudge, "_made", {})
     return made
 
 

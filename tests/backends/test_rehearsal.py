@@ -5,17 +5,20 @@ On a device: test_cuda.py and test_tensorrt.py; without one, on a played device:
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from loop_fakes import FakeClock
 
 from robot_perf import backends, policies
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.errors import UsageError
+from robot_perf.measure.window.keep_warm import keep_warm_hook
 from robot_perf.policies.observations import open_observations
-from robot_perf.specs import PolicySpec
+from robot_perf.specs import LoopSpec, PolicySpec
 
 
 def answers(runner, observations, rehearse) -> list[np.ndarray]:
@@ -177,6 +180,42 @@ def test_a_nudge_without_cuda_python_says_how_to_get_it(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(BackendUnavailableError, match="cuda-python"):
         Nudge(0)
+
+
+class Driver:
+    """The driver's calls that a nudge makes; `calls` names them."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        def call(*given):
+            self.calls.append((name, *given))
+            return (0, len(self.calls))
+
+        return call
+
+
+def test_a_process_makes_one_nudge_for_a_device_however_often_it_keeps_warm(monkeypatch):
+    from robot_perf.backends.gpu import nudge
+
+    driver = Driver()
+    for name in ("cuda", "cuda.bindings"):
+        monkeypatch.setitem(sys.modules, name, SimpleNamespace(driver=driver, __path__=[]))
+    monkeypatch.setattr(nudge, "_made", {})
+    runner = SimpleNamespace(facts=lambda: {"device": "cuda:1"})
+    loop = LoopSpec(period_ns=2_000_000, deadline_ns=2_000_000, steps=1, keep_warm="tiny-kernel:300")
+    for _ in range(5):
+        hook = keep_warm_hook(loop, runner, None, FakeClock(), [False])
+        hook(3_000_000)
+    names = [name for name, *_ in driver.calls]
+    for made_once in ("cuDevicePrimaryCtxRetain", "cuModuleLoadData", "cuStreamCreate"):
+        assert names.count(made_once) == 1
+    assert names.count("cuLaunchKernel") == 5
+    assert names.count("cuCtxSetCurrent") == 5, "the loop may be another thread's each time"
+    assert len({given for name, *given in map(list, driver.calls) if name == "cuCtxSetCurrent" for given in given}) == 1
+    nudge.nudge_of(0)
+    assert [call[1] for call in driver.calls if call[0] == "cuDeviceGet"] == [1, 0]
 
 
 @pytest.mark.gpu

@@ -13,6 +13,7 @@ from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.errors import BackendUnavailableError
 from robot_perf.measure import session as sessions
 from robot_perf.measure.clock import MonotonicClock
+from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.session import Session
 from robot_perf.measure.step import PHASE_COLUMNS, OutputWatch
 from robot_perf.measure.window import phases
@@ -149,6 +150,19 @@ def test_graphs_asked_for_and_none_captured_is_invalid(
     session = _session(runner)
     session._judge_truth(dict(runner.counters()))
     assert session.report["invalid"] == ["CUDA graphs were asked for and none was captured: cpu device (lookup.py:3)"]
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_compiling_asked_for_and_nothing_compiled_is_invalid_once_warm(
+    runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch, stages: bool
+) -> None:
+    facts = {"not_compiled": "its code keeps torch.compile off"}
+    monkeypatch.setattr(runner, "facts", lambda: {"stages": {"a": facts, "b": {}}} if stages else facts)
+    session = _session(runner)
+    session.order = WorkOrder(map_path="", policy=runner.spec, backend="compile", loop=session.loop)
+    session.typical_ns = 10**9
+    session._gate()
+    assert session.report["invalid"] == ["torch compiled nothing: its code keeps torch.compile off"]
 
 
 def test_each_cure_has_a_pass_of_its_own_in_which_it_acts(

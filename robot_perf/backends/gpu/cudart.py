@@ -98,29 +98,6 @@ def open_device(options: DeviceOptions) -> dict[str, Any]:
     }
 
 
-def free_bytes() -> int:
-    """Free device memory now."""
-    return int(check("cudaMemGetInfo", runtime().cudaMemGetInfo())[0])
-
-
-class Footprint:
-    """What the device's free memory shrank by since this was made, read twice: once loaded, and once the first window is over.
-
-    Runtimes allocate in their first calls. Later readings would count other processes that came in between.
-    """
-
-    WORDS = "what the device's free memory shrank by until the first window was over, without the CUDA context"
-
-    def __init__(self) -> None:
-        self._before, self._readings = free_bytes(), list[int]()
-
-    def read(self) -> dict[str, Any]:
-        """`device_memory_bytes` and how it was found."""
-        if len(self._readings) < 2:
-            self._readings.append(max(0, self._before - free_bytes()))
-        return {"device_memory_bytes": self._readings[-1], "device_memory_is": self.WORDS}
-
-
 class Stream:
     """A stream with its way of waiting. `handle` is the object that cuda-python wants, `address` the number others want."""
 

@@ -1,6 +1,7 @@
 """An empty kernel on the device that a policy runs on: wakes driver, channel and GPU front end and computes nothing.
 
-Through the driver's own interface (cuda-python), in the primary context that every runtime shares, on a stream of its own.
+Through the driver's own interface (cuda-python), in the primary context that every runtime shares, on a stream of its own. One
+for a device in a process, which its end frees: `bench` keeps warm in many blocks of one process.
 """
 
 from __future__ import annotations
@@ -26,17 +27,33 @@ class Nudge:
             ) from None
         self._driver = driver
         _checked(driver.cuInit(0))
-        context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(device))))
-        _checked(driver.cuCtxSetCurrent(context))
+        self._context = _checked(driver.cuDevicePrimaryCtxRetain(_checked(driver.cuDeviceGet(device))))
+        self.enter()
         self._module = _checked(driver.cuModuleLoadData(_PTX))
         self._kernel = _checked(driver.cuModuleGetFunction(self._module, b"nudge"))
         self._stream = _checked(driver.cuStreamCreate(_NON_BLOCKING))
+
+    def enter(self) -> None:
+        """Makes the device's context current in this thread."""
+        _checked(self._driver.cuCtxSetCurrent(self._context))
 
     def tiny_kernel(self) -> None:
         """Queues the empty kernel; returns without waiting."""
         result = self._driver.cuLaunchKernel(self._kernel, 1, 1, 1, 1, 1, 1, 0, self._stream, 0, 0)
         if int(result[0]):
             _checked(result)
+
+
+_made: dict[int, Nudge] = {}
+
+
+def nudge_of(device: int) -> Nudge:
+    """The process's own for a device, ready in this thread. Raises as `Nudge`."""
+    if device not in _made:
+        _made[device] = Nudge(device)
+    else:
+        _made[device].enter()
+    return _made[device]
 
 
 def _checked(result: Any) -> Any:

@@ -11,6 +11,7 @@ priority    of the stream, lower is served first: 0 … -5 on most devices (fewe
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,9 @@ TORCH = ("fp32", "tf32", "fp16", "bf16", "int8", "fp8")  # the last two are refu
 # policies of two to four layers stay below a fifth of it. Quantised files carry their scales: the CPU rounds as the device
 # does, but a value on the edge may fall a step of 1/127 either way.
 TOLERANCE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 4e-2, "int8": 2e-2, "fp8": 1.2e-1}
+
+
+OVERRIDE = "NVIDIA_TF32_OVERRIDE"  # 0: no library of NVIDIA's uses TF32 in this process, whatever it is told
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +103,25 @@ def read(
             f"backend {backend} has no option {shown(unknown[0])} on a CUDA device",
             why=f"It has: {', '.join(k for k in known if k != 'tolerance')}.",
         )
+    precision = _one_of("precision", options.get("precision") or "fp32", precisions, backend)
+    if precision == "tf32" and tf32_overridden():
+        raise UsageError(
+            f"precision tf32 was asked for, and {OVERRIDE}=0 turns TF32 off", do="Unset it, or use precision fp32."
+        )
     return DeviceOptions(
         index=device_index(str(options["device"])),
-        precision=_one_of("precision", options.get("precision") or "fp32", precisions, backend),
+        precision=precision,
         sync=_one_of("sync", options.get("sync") or "auto", SYNCS, backend),
         cuda_graph=boolean("cuda_graph", options.get("cuda_graph", cuda_graph)),
         mapped=_one_of("buffers", options.get("buffers") or "copy", buffers, backend) == "mapped",
         marks=boolean("marks", options.get("marks", False)),
         priority=_priority(options.get("priority", 0)),
     )
+
+
+def tf32_overridden() -> bool:
+    """Whether TF32 is off for the whole process, by its environment."""
+    return os.environ.get(OVERRIDE) == "0"
 
 
 def tolerance(options: Mapping[str, Any]) -> float | None:

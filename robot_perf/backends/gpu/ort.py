@@ -13,6 +13,7 @@ import numpy as np
 
 from robot_perf.backends.gpu import cudart, faults, ort_session
 from robot_perf.backends.gpu import options as device_options
+from robot_perf.backends.gpu.footprint import Footprint
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.gpu.undo import Undo, let_go
@@ -46,10 +47,11 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         )
     allowed = cpu_options.flag(options, "allow_cpu_nodes", False)
     ort_session.check_present(provider)
+    ort_session.check_arithmetic(provider, settled.precision)
     policy = known_sizes(policy, options)
     device = cudart.open_device(settled)
     ort_session.preload()
-    footprint = cudart.Footprint()
+    footprint = Footprint()
     work = StreamWork(policy.name, settled)
     with Undo(work.close):
         _fill(work, policy, options, settled, provider, allowed, device, footprint)
@@ -65,7 +67,7 @@ def _fill(
     provider: str,
     allowed: bool,
     device: Mapping[str, Any],
-    footprint: cudart.Footprint,
+    footprint: Footprint,
 ) -> None:
     """Session, buffers and binding into `work`. No other name of them is left: the session must end while its stream exists."""
     source = ort_session.in_precision(policy, settled.precision, provider)
@@ -83,6 +85,7 @@ def _fill(
         **_versions(session),
         **device,
         "provider_options": {k: v for k, v in chosen[0][1].items() if "stream" not in k},
+        **ort_session.check_arithmetic(provider, settled.precision),
         "allow_cpu_nodes": allowed,
         # a run that ends in a wait of the runtime's own is over by then, whatever our stream is waited for with
         **({} if own_graph else {"sync": "runtime"}),

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from robot_perf.backends.gpu import faults
-from robot_perf.backends.gpu.options import DeviceOptions
+from robot_perf.backends.gpu.options import OVERRIDE, DeviceOptions, tf32_overridden
 from robot_perf.backends.gpu.work import WITHOUT_GRAPH
 from robot_perf.backends.shared.onnx_session import refused, runtime_errors, session_settings, source_of
 from robot_perf.backends.shared.text import first_line
@@ -120,6 +120,23 @@ def nodes_on(profile: str, provider: str) -> list[str]:
         if event.get("cat") == "Node" and arguments.get("provider") == provider:
             found.append(f"{arguments.get('op_name', '?')} {str(event.get('name', '')).removesuffix('_kernel_time')}")
     return list(dict.fromkeys(found))
+
+
+def check_arithmetic(provider: str, precision: str) -> dict[str, Any]:
+    """What keeps fp32 from being TF32, for the facts. Raises UsageError where nothing does. Pure but for the environment.
+
+    TensorRT's builder allows TF32 unless its flag is cleared, and its provider has no option for that (up to 1.30:
+    microsoft/onnxruntime#26029). The variable reaches the builder, which says so (#28177), and holds for the process.
+    """
+    if provider != "tensorrt" or precision != "fp32":
+        return {}
+    if not tf32_overridden():
+        raise UsageError(
+            "provider tensorrt doesn't promise fp32",
+            why="TensorRT may compute in TF32 there, and onnxruntime has no option that keeps it from that.",
+            do=f"Say --backend-option precision=tf32, or set {OVERRIDE}=0 before the start, or use --backend tensorrt.",
+        )
+    return {"tf32": f"off by {OVERRIDE}=0"}
 
 
 def check_present(provider: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -46,6 +47,9 @@ def open_body(
         return torch_cuda.place(module, device, settled.precision, policy.name)
 
     loaded = torch_load.open_policy(policy, device=settled.device, place=place)
+    if note := torch_cuda.hold_arithmetic(settled.precision):
+        noted = dataclasses.replace(loaded.policy, notes=(*loaded.policy.notes, note))
+        loaded = dataclasses.replace(loaded, policy=noted)
     with contextlib.ExitStack() as undo:
         if loaded.policy.kind == "factory":
             undo.callback(loaded.reset.end)

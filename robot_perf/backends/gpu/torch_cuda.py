@@ -101,6 +101,27 @@ def set_arithmetic(precision: str) -> None:
         torch.backends.cudnn.allow_tf32 = tf32
 
 
+def hold_arithmetic(precision: str) -> str:
+    """Sets it again where the policy's own code has set it otherwise by now; a note of that, else ""."""
+    import torch
+
+    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            now = {bool(matmul.allow_tf32), bool(cudnn.allow_tf32)}
+        except RuntimeError:  # the newer names were used: the older ones can't be read then
+            now = set()
+        if now == {precision == "tf32"}:
+            return ""
+        for part in (torch.backends, cudnn):
+            if hasattr(part, "fp32_precision"):  # what convolutions take over, by the newer names
+                part.fp32_precision = "none"
+        torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    set_arithmetic(precision)
+    return f"its code set TF32 otherwise as it was loaded; it was measured with precision {precision}, as asked for"
+
+
 def place(module: Any, device: Any, precision: str, name: str) -> Any:
     """The module on the device, in its precision. Raises PolicyError when memory does not suffice or it refuses."""
     import torch

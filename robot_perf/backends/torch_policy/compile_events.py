@@ -40,6 +40,7 @@ class CompileEvents:
 
     def __init__(self, *, graphs: bool) -> None:
         self._graphs = graphs
+        self._compiled: bool | None = None  # no call yet
         self._start: dict[str, int] = {}
         self._start, self._broken = self(), _graph_breaks()
         if not _listening:
@@ -76,6 +77,18 @@ class CompileEvents:
         if not skipped or held or (held is None and skipped < counted["compiles"]):
             return ""
         return self.reasons().get("skipped CUDA graphs", "torch gave no reason")
+
+    def called(self, *, compiled: bool) -> None:
+        """As `Events.called`."""
+        self._compiled = compiled
+
+    def not_compiled(self) -> str:
+        """As `Events.not_compiled`."""
+        if self._compiled is not False:
+            return ""
+        return self.reasons().get(
+            "graph breaks", "its code keeps torch.compile off (torch.compiler.disable, set_stance)"
+        )
 
     def _heard(self, word: _LastWord) -> str:
         return word.text if word.spoken > self._before[word] else ""

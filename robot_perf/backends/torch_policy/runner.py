@@ -33,6 +33,14 @@ class Events(Protocol):
         """Why none of the CUDA graphs that were asked for was captured; "" where one was, or none was asked for."""
         ...
 
+    def called(self, *, compiled: bool) -> None:
+        """A call is over; whether torch has compiled anything of the policy by now."""
+        ...
+
+    def not_compiled(self) -> str:
+        """Why calls so far ran nothing that was compiled, though that was asked for; "" where they did, or there was none."""
+        ...
+
     def close(self) -> None:
         """Ends the counting."""
         ...
@@ -50,6 +58,13 @@ class NoEvents:
         return {}
 
     def not_captured(self) -> str:
+        """None is asked for."""
+        return ""
+
+    def called(self, *, compiled: bool) -> None:
+        """Nothing to note."""
+
+    def not_compiled(self) -> str:
         """None is asked for."""
         return ""
 
@@ -117,7 +132,8 @@ class TorchRunner:
 
     def facts(self) -> Mapping[str, Any]:
         """Version, threads, mode, how it is reset."""
-        return {**self._facts, "reset": self._reset.how}
+        why = self._events.not_compiled()
+        return {**self._facts, "reset": self._reset.how, **({"not_compiled": why} if why else {})}
 
     def close(self) -> None:
         """The own close() of a factory's object, then the module is free."""

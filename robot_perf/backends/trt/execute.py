@@ -9,6 +9,7 @@ from typing import Any
 from robot_perf.backends.gpu import cudart, faults
 from robot_perf.backends.gpu import options as device_options
 from robot_perf.backends.gpu.buffers import Buffers
+from robot_perf.backends.gpu.footprint import Footprint
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.gpu.undo import Undo
@@ -33,7 +34,7 @@ def load(edition: str, policy: PolicySpec, options: Mapping[str, Any]) -> Runner
     settled = device_options.read(options, edition, own=OWN, cuda_graph=True)
     device = cudart.open_device(settled)
     api = trt_api.load(edition)
-    footprint = cudart.Footprint()
+    footprint = Footprint()
     engine = engine_for(api, policy, settled.precision, device, options)
     try:
         work = StreamWork(policy.name, settled)
@@ -53,7 +54,7 @@ def _fill(
     options: DeviceOptions,
     plan: bytes,
     facts: Mapping[str, Any],
-    footprint: cudart.Footprint,
+    footprint: Footprint,
 ) -> PolicySpec:
     """Runtime, engine, context and buffers into `work`; the policy as the engine has it.
 

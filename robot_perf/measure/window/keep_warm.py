@@ -269,9 +269,9 @@ def _action(action: str, runner: Runner, observations: Observed) -> Callable[[],
     device = str(runner.facts().get("device", "cpu"))
     if not device.startswith("cuda"):
         raise UsageError(f"--keep-warm {action} needs a CUDA device; {backend} runs on {device}")
-    from robot_perf.backends.gpu.nudge import Nudge
+    from robot_perf.backends.gpu.nudge import nudge_of
 
-    return Nudge(int(device.partition(":")[2] or 0)).tiny_kernel
+    return nudge_of(int(device.partition(":")[2] or 0)).tiny_kernel
 
 
 def _rehearsal(runner: Runner, observations: Observed) -> Callable[[], Any]:

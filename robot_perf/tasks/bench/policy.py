@@ -90,7 +90,7 @@ class PolicyBench:
 
     def _make_reference(self, taking: Sequence[Target]) -> None:
         """The truth gate's answers in float32 on the CPU: for a device, compiled code, or where several backends must agree."""
-        if len(taking) < _SEVERAL and not any(needs_reference(t.name, t.options) for t in taking):
+        if len(taking) < _SEVERAL and not any(needs_reference(self.spec, t.name, t.options) for t in taking):
             return
         self._say(f"{self.name}: answers of the CPU reference")
         self._scratch = Scratch("bench-")

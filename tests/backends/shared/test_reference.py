@@ -15,7 +15,7 @@ from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.window.truth import _asked, truth
 from robot_perf.policies.observations import open_observations
 from robot_perf.specs import LoopSpec
-from robot_perf.tasks.reference import candidates, make_reference, needs_reference, with_reference
+from robot_perf.tasks.reference import candidates, make_reference, needs_reference, trials, with_reference
 
 LOOP = LoopSpec(period_ns=1_000_000, deadline_ns=1_000_000, steps=1)
 
@@ -88,9 +88,9 @@ def test_half_precision_gets_its_own_tolerance(tmp_path: Path) -> None:
 
 
 def test_a_device_and_compiled_code_need_one_and_nulls_have_none(tmp_path: Path) -> None:
-    assert not needs_reference("eager", {"device": "cpu"}) and not needs_reference("onnxruntime", {})
-    assert needs_reference("eager", {"device": "cuda:0"}) and needs_reference("compile", {})
     spec = policies.describe("mlp", preset="tiny")
+    assert not needs_reference(spec, "eager", {"device": "cpu"}) and not needs_reference(spec, "onnxruntime", {})
+    assert needs_reference(spec, "eager", {"device": "cuda:0"}) and needs_reference(spec, "compile", {})
     order, made = with_reference(_order(spec, device="cpu"), tmp_path)
     assert order.reference is None and made.conditions() == {"compared": False, "reason": made.reason}
     assert made.notes() == []
@@ -127,6 +127,42 @@ def test_a_factory_may_keep_the_dictionary_that_it_is_given(monkeypatch: pytest.
     runner = backends.load("python", policies.describe("odd_reference:KeepsItsInputs"), {})
     answers = [float(runner.step([np.full((1, 4), v, np.float32)])[0][0, 0]) for v in (1, 3, 7)]
     assert answers == [1, 2, 4]
+
+
+def _two(tmp_path: Path, first: str = "", second: str = "") -> Any:
+    """Two networks of one input each, on the backends that they state."""
+    path = tmp_path / "two.yaml"
+    stated = [f", backend: {name}" if name else "" for name in (first, second)]
+    path.write_text(f"stages: {{a: {{file: mlp, feed: obs{stated[0]}}}, b: {{file: lstm, feed: obs2{stated[1]}}}}}\n")
+    return policies.describe(str(path))
+
+
+@pytest.mark.parametrize(
+    ("whole", "stated", "needed"),
+    [
+        ("eager", ("", "compile"), True),
+        ("compile", ("", "eager"), True),
+        ("compile", ("eager", "python"), False),
+        ("eager", ("", ""), False),
+    ],
+)
+def test_a_pipeline_needs_one_where_a_stage_of_it_is_compiled(
+    whole: str, stated: tuple[str, str], needed: bool, tmp_path: Path
+) -> None:
+    assert needs_reference(_two(tmp_path, *stated), whole, {}) is needed
+
+
+def test_a_pipelines_stages_are_compared_with_what_answers_for_each_of_them(tmp_path: Path) -> None:
+    """Not with what they state: that would be compared with itself, and a device's backend can't run there at all."""
+    pytest.importorskip("onnxruntime")
+    spec = _two(tmp_path, "cuda_graph", "compile")
+    assert [chosen for chosen, _ in trials(spec)] == [("onnxruntime",) * 2, ("eager",) * 2, ("python",) * 2]
+    made = make_reference(spec, tmp_path)
+    assert made.path is not None, made.reason
+    assert made.conditions()["against"] == "onnxruntime in float32 on the CPU" and made.steps == 100
+    runner = backends.load("python", _two(tmp_path), {})
+    found = truth(replace(_order(spec), reference=made.path), runner, open_observations(runner.spec))
+    assert found.invalid == [] and len(found.checked) == len(runner.spec.outputs)
 
 
 def test_candidates_by_kind(shared_dir: Path) -> None:

@@ -141,6 +141,25 @@ def test_a_policy_that_compiling_changes_is_invalid(before: dict[str, Any], reco
     runner.close()
 
 
+@pytest.mark.parametrize(("whole", "stated"), [("compile", ""), ("eager", ", backend: compile")])
+def test_so_is_a_pipeline_with_such_a_stage(
+    whole: str, stated: str, before: dict[str, Any], recompiles: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "two.yaml"
+    stage = "feed: {obs: obs}, shape: {obs: [1, 8]}"
+    path.write_text(
+        f"stages:\n  a: {{file: 'cuda_policies:Plain', {stage}}}\n"
+        f"  b: {{file: 'cuda_policies:CompiledWrong', {stage}{stated}}}\n"
+    )
+    spec, loop = policies.describe(str(path)), LoopSpec(period_ns=1, deadline_ns=1, steps=1)
+    order, made = with_reference(WorkOrder(map_path="", policy=spec, backend=whole, loop=loop), tmp_path)
+    assert made.conditions() == {"compared": True, "against": "eager in float32 on the CPU", "steps": 20}
+    runner = backends.load(whole, spec, {})
+    found = truth(order, runner, open_observations(runner.spec))
+    assert "against its float32 CPU reference: output 1 differs" in found.invalid[0]
+    runner.close()
+
+
 @pytest.mark.parametrize(
     ("skips", "held", "words"),
     [(0, 0, ""), (1, 0, "no reason"), (1, 1, ""), (2, None, "no reason"), (1, None, "")],
