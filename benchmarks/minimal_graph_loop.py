@@ -6,10 +6,11 @@
 `minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with the copies in it (every
 output comes to the host, as in the product), a wait for the stream; two clock readings around it and nothing else. `robot-perf` is the product's own
 step as the loop calls it, with its truth checks and its row in the step map, over the same weights (or the same engine). The order
-is forwards, then backwards; the figure is the median execution; the done-when line allows robot-perf 1.05 times the minimal loop. `minimal again` is
+is forwards, then backwards; the figure is the median execution, and 1.05 times the minimal loop what robot-perf may take. `minimal again` is
 the minimal loop made a second time: how far two equal loops lie apart in one process is how well the ratio can be known.
 For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies,
-with the product's options of the provider that decide what is computed (use_tf32); `minimal, its defaults` is the same without them.
+with the product's options of the provider that decide what is computed (use_tf32); `minimal, its defaults` is the same without them, `minimal, on a stream of ours`
+computes on a stream made outside, as the product does.
 `stand-in` needs no GPU: launch and wait are calls that do nothing, so that only the frames around them are compared; `--touch-mb` is touched
 before each step, which leaves the processor's caches as cold as a control loop's.
 """
@@ -29,6 +30,8 @@ from pathlib import Path
 import numpy as np
 
 from robot_perf import backends, policies
+from robot_perf.backends.gpu.cudart import Stream
+from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.recorder import Recorder, host_noise
@@ -278,6 +281,26 @@ def engine_plan(spec, facts) -> bytes:
     return found.plan
 
 
+def by_hand(backend: str, runner, observations) -> list[tuple[str, tuple[Step, Around]]]:
+    """`minimal`, `minimal again` and what else is held beside them."""
+    spec, more = runner.spec, []
+    if backend == "stand-in":
+        make = functools.partial(minimal_stand_in, spec, observations)
+    elif backend == "onnxruntime":
+        make = functools.partial(minimal_onnxruntime, spec, observations, use_tf32="0")
+        stream = Stream(DeviceOptions())
+        ours = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
+        more = [
+            ("minimal, its defaults", minimal_onnxruntime(spec, observations)),
+            ("minimal, on a stream of ours", minimal_onnxruntime(spec, observations, **ours)),
+        ]
+    elif backend == "cuda_graph":
+        make = functools.partial(minimal_torch, spec, observations)
+    else:
+        make = functools.partial(minimal_tensorrt, spec, observations, engine_plan(spec, runner.facts()))
+    return [("minimal", make()), ("minimal again", make()), *more]
+
+
 def main() -> None:
     """Measures and prints; exits 1 when robot-perf needs more than 1.05 times the minimal loop at any rate."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -299,23 +322,9 @@ def main() -> None:
     else:
         runner = backends.load(arguments.backend, spec, {"device": "cuda:0"})
         facts = {k: v for k, v in runner.facts().items() if isinstance(v, (str, int, float, bool))}
-    observations, more = open_observations(runner.spec), []
-    if arguments.backend == "stand-in":
-        minimal, again = (minimal_stand_in(runner.spec, observations) for _ in range(2))
-    elif arguments.backend == "onnxruntime":
-        minimal, again = (minimal_onnxruntime(runner.spec, observations, use_tf32="0") for _ in range(2))
-        more = [("minimal, its defaults", minimal_onnxruntime(runner.spec, observations))]
-    elif arguments.backend == "cuda_graph":
-        minimal, again = (minimal_torch(runner.spec, observations) for _ in range(2))
-    else:
-        plan = engine_plan(spec, runner.facts())
-        minimal, again = (minimal_tensorrt(runner.spec, observations, plan) for _ in range(2))
-    contestants = [
-        ("minimal", minimal),
-        ("robot-perf", product(runner.spec, runner, observations, 200_000)),
-        ("minimal again", again),
-        *more,
-    ]
+    observations = open_observations(runner.spec)
+    contestants = by_hand(arguments.backend, runner, observations)
+    contestants.insert(1, ("robot-perf", product(runner.spec, runner, observations, 200_000)))
     touched = np.zeros(arguments.touch_mb * 2**20 // 8)
     document = {
         "conditions": {
@@ -347,7 +356,7 @@ def main() -> None:
             "blocks_us": medians,
             "steps": steps,
         }
-        others = "".join(f", {name} {p50[name]:.2f} µs" for name, _ in more)
+        others = "".join(f", {name} {p50[name]:.2f} µs" for name, _ in contestants[3:])
         spread = {name: f"{min(m):.1f}–{max(m):.1f}" for name, m in medians.items()}
         print(
             f"{arguments.backend} {spec.name} {rate:>6}: minimal {p50['minimal']:.2f} µs (blocks {spread['minimal']}),"

@@ -7,7 +7,7 @@ from typing import Any
 
 from robot_perf.analyze.distribution import distribution
 from robot_perf.analyze.explain.soak import soak_of
-from robot_perf.analyze.metrics import OVERLOAD, harness, offered_load, response, wakeup
+from robot_perf.analyze.metrics import OVERLOAD, harness, offered_load, response, response_executed, wakeup
 from robot_perf.analyze.timeline import timeline
 from robot_perf.analyze.types import SKIPPED, Distribution
 from robot_perf.analyze.verdict import judge
@@ -34,6 +34,7 @@ def deadline_document(run: Run) -> dict[str, Any]:
     execution = distribution("execution time", "", line.execution_ns, line.step)
     metrics = {
         "response_us": response(line, growing=growing),
+        "response_executed_us": response_executed(line, growing=growing),
         "wakeup_us": wakeup(line),
         "execution_us": execution,
         "harness_us": harness(run, line),

@@ -27,7 +27,7 @@ def summarize(run: Run) -> Summary:
     tight = line.period_ns == 0
     load = offered_load(line)
     overloaded = load is not None and load[0] > 1
-    depends = dependence(line)
+    depends = dependence(run, line)
     missing: dict[str, str] = {}
     return Summary(
         schema=SCHEMA,
@@ -47,6 +47,7 @@ def summarize(run: Run) -> Summary:
         rate_asked_hz=None if tight else NS_PER_S / line.period_ns,
         rate_achieved_hz=_rate_achieved(line),
         drift_ppm=line.drift_ppm,
+        resistant_drift_ppm=line.resistant_drift_ppm,
         overrun=line.overrun,
         **distributions(run, line, missing, overloaded=overloaded),
         release_jitter=release_jitter(line),

@@ -18,6 +18,7 @@ __all__ = ["Timeline", "timeline"]
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
+_LEAST_OF_A_THIRD = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,6 +158,25 @@ class Timeline:
         spans = int(self.step[-1]) - int(self.step[0])
         excess_ns = int(self.start[-1]) - int(self.start[0]) - spans * self.period_ns
         return excess_ns / (spans * self.period_ns) * 1e6
+
+    @property
+    def resistant_drift_ppm(self) -> float | None:
+        """The same as the slope of Tukey's resistant line: medians of the first and the last third of the steps that ran.
+
+        `drift_ppm` is by the first and the last start alone, so that one late step at either end reads as a clock that is wrong.
+        None where the medians differ by less than the steps of a third scatter (interquartile range), which wake-up latencies do:
+        then no drift can be told; or where a third has too few steps for one of them not to count.
+        """
+        third = self.executed // 3
+        if third < _LEAST_OF_A_THIRD or self.period_ns == 0:
+            return None
+        off_grid = self.start - self.start[0] - (self.step - self.step[0]) * self.period_ns
+        low, middle, high = np.percentile((off_grid[:third], off_grid[-third:]), (25, 50, 75), axis=1)
+        excess_ns = float(middle[1] - middle[0])
+        if abs(excess_ns) < float((high - low).max()):
+            return None
+        steps = float(np.median(self.step[-third:])) - float(np.median(self.step[:third]))
+        return excess_ns / (steps * self.period_ns) * 1e6
 
     @property
     def backlog_ns(self) -> Ints:

@@ -123,6 +123,7 @@ class Dependence:
     second_half_median_ns: int | None
     half_shift: float | None  # second half's median over the first's, minus 1
     half_p: float | None  # Mann-Whitney, two-sided
+    own_shift: float | None = None  # the same of the harness's own work, which is the same work in every step
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,8 @@ class Summary:
     deadline_ns: int
     rate_asked_hz: float | None
     rate_achieved_hz: float | None
-    drift_ppm: float | None
+    drift_ppm: float | None  # by the first and the last start
+    resistant_drift_ppm: float | None  # by the first and the last third; None where wake-ups scatter more than that
     overrun: str
     response: Distribution
     response_executed: Distribution

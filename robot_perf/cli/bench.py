@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from robot_perf.cli.options import Force, Json, emit_json, write_output
-from robot_perf.cli.parsing import parse_pairs, parse_shapes, parse_values
-from robot_perf.errors import ExitCode, UsageError, unknown
+from robot_perf.cli.options import Force, Json, emit_json, in_range, write_output
+from robot_perf.cli.parsing import parse_interpreters, parse_pairs, parse_shapes, parse_values
+from robot_perf.errors import ExitCode, UsageError
 from robot_perf.units import parse_duration_ns
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def command(
     backends: Annotated[str | None, typer.Option(help="Backends with commas, options in brackets: eager,onnxruntime[threads=2].", rich_help_panel=BENCH, show_default="every backend")] = None,
     rates: Annotated[str, typer.Option(help="Control rates in Hz, and tight for back to back.", rich_help_panel=BENCH)] = "50,200,tight",
     steps: Annotated[int, typer.Option(help="Steps of each point, over all its blocks; back to back as many as fill 0.25 s a block, if more.", rich_help_panel=BENCH)] = 500,
-    blocks: Annotated[int, typer.Option(help="Interleaved blocks of each point; with one there is no A/A noise floor.", rich_help_panel=BENCH)] = 2,
+    blocks: Annotated[int, typer.Option(help="Interleaved blocks of each point; with one there is no A/A noise floor, and so no answers.", rich_help_panel=BENCH)] = 2,
     longest: Annotated[str | None, typer.Option(help="Longest a point may take, such as 5s: fewer steps at low rates, said so.", rich_help_panel=BENCH, show_default=False)] = None,
     keep_warm: Annotated[str | None, typer.Option(help="all, or cures with commas: spin:US, tiny-kernel:US, touch:US, rehearse:US, rehearse-loop:US, spin-sync, +spin.", rich_help_panel=BENCH, show_default="none")] = None,
     device: Annotated[str | None, typer.Option(help="Where the policies run: cpu or cuda:N.", rich_help_panel=BENCH, show_default="cuda:0 where there is one")] = None,
@@ -44,7 +44,7 @@ def command(
     cast: Annotated[bool, typer.Option(help="Convert a recording to the policy's dtypes.", rich_help_panel=POLICY)] = False,
     ort_library: Annotated[Path | None, typer.Option(help="Custom operators for ONNX Runtime (.so).", rich_help_panel=POLICY, show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="Seed of observations and built-in weights.", rich_help_panel=POLICY)] = 0,
-    hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds.", rich_help_panel=BENCH)] = 20.0,
+    hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds; at least 20 periods are waited.", rich_help_panel=BENCH)] = 20.0,
     load_s: Annotated[float, typer.Option(help="A policy that takes longer to load is given up, seconds.", rich_help_panel=BENCH)] = 600.0,
     merge: Annotated[Path | None, typer.Option(help="Only make one table of the bench.json files under this folder.", rich_help_panel=OUTPUT, show_default=False)] = None,
     redraw: Annotated[Path | None, typer.Option(help="Only draw the folder's bench.json again: text, markdown, pictures, page, answers, advice.", rich_help_panel=OUTPUT, show_default=False)] = None,
@@ -65,7 +65,6 @@ def command(
         _merge(merge, output, as_json=json, force=force)
         return
     from robot_perf.backends import BACKENDS
-    from robot_perf.cli.deadline import in_range
     from robot_perf.specs.place import parse_device
     from robot_perf.tasks.bench.machine import default_device
     from robot_perf.tasks.bench.request import BenchRequest, parse_keep_warms, parse_rates, parse_targets
@@ -80,7 +79,7 @@ def command(
         longest_ns=None if longest is None else parse_duration_ns(longest),
         keep_warm=parse_keep_warms(keep_warm),
         device=default_device() if device is None else parse_device(device),
-        python=_interpreters(python, list(BACKENDS)),
+        python=parse_interpreters(python, list(BACKENDS)),
         together=together,
         shapes=parse_shapes(shape),
         state=tuple(parse_pairs("--state", state)),
@@ -116,14 +115,6 @@ def _finish(report: BenchReport, folder: Path, *, as_json: bool) -> NoReturn:
         saved = f"{folder}: {', '.join(files)}"
         show(bench_text(report, saved=saved, width=report_width(), screen=table_width()))
     sys.exit(int(_code(report)))
-
-
-def _interpreters(python: list[str] | None, known: list[str]) -> dict[str, str]:
-    found = dict(parse_pairs("--python", python))
-    for name in found:
-        if name not in known:
-            raise unknown("--python: backend", name, known)
-    return found
 
 
 def _code(report: BenchReport) -> ExitCode:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robot_perf.cli.options import Json, emit_json
+from robot_perf.cli.options import Json, emit_json, in_range
 from robot_perf.errors import unknown
 from robot_perf.units import parse_bytes
 
@@ -68,7 +68,6 @@ def command(
     `robot-perf ceiling --params 8e9 --weight-bits 4 --rate 10 --on "Jetson AGX Orin 64GB"`
     """
     # fmt: on
-    from robot_perf.cli.deadline import in_range
     from robot_perf.tasks.ceiling.targets import TargetRequest
 
     for name, value in (("--batch", batch), ("--accepted", accepted)):

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from robot_perf.cli.options import Force, Json, check_output, emit_json, write_output
+from robot_perf.cli.options import Force, Json, check_output, emit_json, in_range, write_output
 from robot_perf.cli.parsing import (
     parse_cpus,
+    parse_interpreters,
     parse_m_in_k,
     parse_pairs,
     parse_percentile_limits,
@@ -65,7 +66,7 @@ def command(
     observations: Annotated[Path | None, typer.Option(help="Recorded inputs (.npz, one array per input with a leading step axis).", rich_help_panel=POLICY, show_default="seeded random")] = None,
     cast: Annotated[bool, typer.Option(help="Convert a recording to the policy's dtypes.", rich_help_panel=POLICY)] = False,
     seed: Annotated[int, typer.Option(help="Seed of observations and built-in weights.", rich_help_panel=POLICY)] = 0,
-    config: Annotated[Path | None, typer.Option(help="The deployment's YAML: its rate is compared with --rate.", rich_help_panel=POLICY, show_default=False)] = None,
+    config: Annotated[Path | None, typer.Option(help="The deployment's YAML: the rate that it states (control_dt, dt with decimation, …) is compared with --rate; all else in it is left alone.", rich_help_panel=POLICY, show_default=False)] = None,
     fifo: Annotated[int | None, typer.Option(help="SCHED_FIFO priority of the loop, 1-99.", rich_help_panel=LOOP, show_default=False)] = None,
     cpus: Annotated[str | None, typer.Option(help="Processors of the loop, such as 3 or 2-3.", rich_help_panel=LOOP, show_default=False)] = None,
     mlock: Annotated[bool, typer.Option("--mlock", help="Lock all memory.", rich_help_panel=LOOP)] = False,
@@ -75,7 +76,7 @@ def command(
     hold_cpu_dma_latency: Annotated[bool, typer.Option("--hold-cpu-dma-latency", help="Hold /dev/cpu_dma_latency at 0: no deep idle states.", rich_help_panel=LOOP)] = False,
     gc: Annotated[str, typer.Option(help="Python's garbage collector in the loop: freeze, off or default.", rich_help_panel=LOOP)] = "freeze",
     python: Annotated[list[str] | None, typer.Option(help="Interpreter of a backend, BACKEND=PATH; repeatable.", rich_help_panel=RUNNING, show_default=False)] = None,
-    hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds.", rich_help_panel=RUNNING)] = 20.0,
+    hang_s: Annotated[float, typer.Option(help="A step that takes longer is taken for hung, seconds; at least 20 periods are waited.", rich_help_panel=RUNNING)] = 20.0,
     flush_s: Annotated[float, typer.Option(help="How often the steps are copied to disk, seconds.", rich_help_panel=OUTPUT)] = 10.0,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Run file.", rich_help_panel=OUTPUT, show_default="runs/<UTC>-<policy>-<backend>-<rate>hz.parquet")] = None,
     junit: Annotated[Path | None, typer.Option(help="JUnit XML for CI.", rich_help_panel=OUTPUT, show_default=False)] = None,
@@ -89,27 +90,18 @@ def command(
     # fmt: on
     """Exit codes: 0 PASS, 1 FAIL, 2 usage or unusable policy, 3 INCONCLUSIVE, 4 INVALID measurement."""
     from robot_perf.tasks.deadline import DeadlineRequest
-    from robot_perf.tasks.together import split_rate
+    from robot_perf.tasks.run_files import refuse_report_name
 
     policies = tuple(policy or ())
-    first, rate_there = split_rate(policies[0]) if policies else ("", None)
     several, asked_rate = len(policies) > 1, rate
-    if rate is None and rate_there is not None:
-        rate = rate_there
-    elif rate is not None and rate_there is not None and not several:
-        raise UsageError(f"{policies[0]} and --rate both give a rate", do="Give one of them.")
-    if rate is None:
-        raise UsageError(
-            "--rate is required",
-            why="It is never in the policy file, and no default fits every robot.",
-            do=f"Write {first}@HZ, or add --rate HZ for all." if several else f"Add --rate HZ, for example: robot-perf deadline {first or 'mlp'} --rate 50.",
-        )
+    first, rate = _rate_of(policies, rate)
     one_of("--overrun", overrun, ("skip", "queue"))
     one_of("--wait", wait, ("sleep", "hybrid", "spin"))
     one_of("--loop", loop, ("absolute", "sleep-rest", "sleep-after"))
     one_of("--gc", gc, ("freeze", "off", "default"))
     if inconclusive_is is not None:
         one_of("--inconclusive-is", inconclusive_is, ("fail", "pass"))
+    from robot_perf.backends import BACKENDS
     from robot_perf.specs import RealTime
     from robot_perf.specs.place import parse_device
 
@@ -137,7 +129,7 @@ def command(
         else milliseconds("--release-jitter-ms", release_jitter_ms),
         backend=backend,
         backend_options=backend_options,
-        python=dict(parse_pairs("--python", python)),
+        python=parse_interpreters(python, list(BACKENDS)),
         overrun=overrun,
         wait=wait,
         shape=loop,
@@ -174,6 +166,8 @@ def command(
         )
     if several + bool(load) + (soak is not None) > 1:
         raise UsageError("several policies, --load and --soak exclude each other", do="Run them one after another.")
+    if output is not None and not several:
+        refuse_report_name(output)
     for path in (junit,) if several else (output, junit):
         if path is not None:
             check_output(path, force=force)
@@ -188,6 +182,26 @@ def command(
     if load:
         sys.exit(deadline_beside.loaded(request, load, **show))
     sys.exit(deadline_beside.soaked(request, parse_duration_ns(soak or ""), **show))
+
+
+def _rate_of(policies: tuple[str, ...], rate: str | None) -> tuple[str, str]:
+    """The first policy without its @RATE, and the rate that it shall have. Raises UsageError where none is given, or two."""
+    from robot_perf.tasks.together import split_rate
+
+    first, own = split_rate(policies[0]) if policies else ("", None)
+    several = len(policies) > 1
+    if rate is not None and own is not None and not several:
+        raise UsageError(f"{policies[0]} and --rate both give a rate", do="Give one of them.")
+    if rate is None and own is None:
+        example = f"robot-perf deadline {first or 'mlp'} --rate {policies[1] if several else 50}"
+        raise UsageError(
+            "--rate is required",
+            why="It is never in the policy file, and no default fits every robot.",
+            do=f"Write {first}@HZ, or add --rate HZ for all."
+            if several and not policies[1].replace(".", "", 1).isdecimal()
+            else f"Add --rate HZ, for example: {example}.",
+        )
+    return first, rate or own or ""
 
 
 def _print_plan(request: DeadlineRequest, *, as_json: bool) -> None:
@@ -263,13 +277,6 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> None:
     """Refuses a word that is not one of the allowed ones."""
     if value not in allowed:
         raise unknown(name, value, allowed)
-
-
-def in_range(name: str, value: float, low: float, high: float) -> float:
-    """Refuses a number outside [low, high], NaN included."""
-    if not low <= value <= high:
-        raise UsageError(f"{name} {value:.10g} is out of range", why=f"Allowed: {low:,.10g} to {high:,.10g}.")
-    return value
 
 
 def milliseconds(name: str, value: float) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robot_perf.cli.options import Force, Json, check_output, emit_json, write_output
+from robot_perf.cli.options import Force, Json, check_output, emit_json, in_range, write_output
 from robot_perf.cli.show import say
 from robot_perf.errors import ExitCode, UsageError
 
@@ -37,7 +37,6 @@ def command(
 ) -> None:
     # fmt: on
     """Exit codes: 0 when a rule found something or is clean, 3 when none can answer, 2 when the file can't be read."""
-    from robot_perf.cli.deadline import in_range
     from robot_perf.render.lines import clean
     from robot_perf.tasks.profiling.diagnose import DiagnoseRequest, diagnose_file, trace_of
 

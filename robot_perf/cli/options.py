@@ -34,6 +34,13 @@ def finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
 
 
+def in_range(name: str, value: float, low: float, high: float) -> float:
+    """Refuses a number outside [low, high], NaN included."""
+    if not low <= value <= high:
+        raise UsageError(f"{name} {value:.10g} is out of range", why=f"Allowed: {low:,.10g} to {high:,.10g}.")
+    return value
+
+
 def write_output(path: Path, text: str | bytes, *, force: bool) -> None:
     """Writes a report; '-' is stdout. Raises UsageError instead of overwriting or of writing into a missing folder."""
     if str(path) == "-":

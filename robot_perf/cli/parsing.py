@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, unknown
 
 _EXAMPLES = {
     "--shape": "obs=1,48",
@@ -29,6 +29,15 @@ def parse_pairs(name: str, values: list[str] | None) -> list[tuple[str, str]]:
             raise UsageError(f"{name} {value!r} is not NAME=VALUE", do=example)
         pairs.append((key.strip(), text.strip()))
     return pairs
+
+
+def parse_interpreters(values: list[str] | None, backends: list[str]) -> dict[str, str]:
+    """BACKEND=PATH each, of the backends that there are."""
+    found = dict(parse_pairs("--python", values))
+    for name in found:
+        if name not in backends:
+            raise unknown("--python: backend", name, backends)
+    return found
 
 
 def parse_values(name: str, values: list[str] | None) -> dict[str, Any]:

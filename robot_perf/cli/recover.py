@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -47,5 +48,5 @@ def command(
         if source.suffix == ".map" and taken not in (None, source.name):
             typer.echo(f"from       {taken}, which has more of its steps than {source.name}")
         typer.echo(f"saved      {path}")
-        typer.echo(f"next       robot-perf report {path}")
+        typer.echo(f"next       robot-perf report {quote(str(path))}")
     raise typer.Exit(int(ExitCode.PASS))

@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 
 from robot_perf import __version__
 from robot_perf.cli import COMMANDS
-from robot_perf.errors import ExitCode
+from robot_perf.errors import ExitCode, unknown
 
 
 @contextmanager
@@ -58,7 +58,9 @@ class LazyGroup(TyperGroup):
         return typer.core.TyperCommand(cmd_name, help=COMMANDS[cmd_name][1], short_help=COMMANDS[cmd_name][1])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The real command, imported now."""
+        """The real command, imported now. Raises UsageError for one that there is not."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise unknown("command", args[0], COMMANDS)
         name, stub, rest = super().resolve_command(ctx, args)
         if name is None or stub is None:
             return name, stub, rest

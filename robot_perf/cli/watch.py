@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from robot_perf.cli.options import Json, emit_json
-from robot_perf.errors import UsageError
+from robot_perf.cli.options import Json, emit_json, in_range
+from robot_perf.cli.show import say, table_width
+from robot_perf.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from robot_perf.run.stepmap import StepMap
+    from robot_perf.tasks.live import Ended, Live
 
 
 def command(
@@ -23,35 +28,15 @@ def command(
     once: Annotated[bool, typer.Option("--once", help="One look, then exit.")] = False,
     json: Json = False,
 ) -> None:
-    """Reads the step map; the measured process does not notice."""
-    from robot_perf.cli.progress import figures
-    from robot_perf.cli.show import say, table_width
-    from robot_perf.run.maps import find_maps, maps_of
-    from robot_perf.run.stepmap import StepMap, Word, is_alive
-    from robot_perf.specs import to_json
-    from robot_perf.tasks.live import LiveView
+    """Reads the step map; the measured process does not notice.
 
-    if not 0.05 <= interval <= 3600:
-        raise UsageError(f"--interval {interval} is out of range", why="Allowed: 0.05 to 3600 s.")
-    path = source
-    if path is None:
-        live_maps = [e.path for e in find_maps() if e.live]
-        if not live_maps:
-            raise UsageError(
-                "nothing is being measured on this machine", do="Start one: robot-perf deadline mlp --rate 50"
-            )
-        path = live_maps[0]
-    elif path.suffix == ".parquet":
-        # The map in memory, not its copy on disk, which is older by up to --flush-s.
-        entries = [e for e in maps_of(path) if not e.damage]
-        if not entries:
-            done = (
-                f"It is finished: robot-perf report {path}"
-                if path.is_file()
-                else "robot-perf watch without argument follows the newest."
-            )
-            raise UsageError(f"{path} is not being measured", do=done)
-        path = entries[0].path
+    Exit codes: 0 it runs, or ended and saved its Run; 2 nothing to watch; 4 its process died and left the map.
+    """
+    from robot_perf.run.stepmap import StepMap, Word
+    from robot_perf.tasks.live import LiveView, ended, runs
+
+    in_range("--interval", interval, 0.05, 3600)
+    path = _map_of(source)
     stepmap, view = StepMap.open(path), LiveView()
     if not json:
         asked = stepmap.request
@@ -60,21 +45,70 @@ def command(
         name = policy.get("name", "") if isinstance(policy, dict) else ""
         say(f"watching   {name}{rate}, process {stepmap[Word.WORKER_PID]}, {path}")
     while True:
+        running = runs(stepmap)
         live = view.look(stepmap)
-        if json:
-            read = emit_json(to_json(live))
-        else:
-            head, width = f"{live.phase:<10} {live.reached:,} of {live.scheduled:,}", table_width()
-            read = say(f"{head}   {figures(live, None if width is None else width - len(head) - 3)}".rstrip())
-        running = is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]) or is_alive(
-            stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN]
-        )
+        # who ends well saves its Run and takes the map away before it ends
+        dead = None if running or not path.exists() else ended(stepmap)
+        read = _tell(live, dead, alive=running, json=json)
+        if dead is not None:
+            if not json:
+                _tell_dead(stepmap, dead)
+            raise typer.Exit(int(ExitCode.INVALID))
         if not running and not once and not json:
-            say("ended      its verdict is where it was started;")
-            say("           robot-perf recover lists what was left behind")
+            say("ended      its verdict is where it was started")
         if once or not running or not read:
             return
         try:
             time.sleep(interval)
         except KeyboardInterrupt:
             return  # the way to leave: what is watched goes on
+
+
+def _map_of(source: Path | None) -> Path:
+    """The map that is meant. Raises UsageError where nothing is being measured under that name."""
+    from robot_perf.run.maps import find_maps, maps_of
+
+    if source is None:
+        live_maps = [e.path for e in find_maps() if e.live]
+        if not live_maps:
+            raise UsageError(
+                "nothing is being measured on this machine", do="Start one: robot-perf deadline mlp --rate 50"
+            )
+        return live_maps[0]
+    if source.suffix != ".parquet":
+        return source
+    # The map in memory, not its copy on disk, which is older by up to --flush-s.
+    entries = [e for e in maps_of(source) if not e.damage]
+    if not entries:
+        done = (
+            f"It is finished: robot-perf report {source}"
+            if source.is_file()
+            else "robot-perf watch without argument follows the newest."
+        )
+        raise UsageError(f"{source} is not being measured", do=done)
+    return entries[0].path
+
+
+def _tell(live: Live, dead: Ended | None, *, alive: bool, json: bool) -> bool:
+    """One look. False where nobody reads any more."""
+    from dataclasses import replace
+
+    from robot_perf.cli.progress import figures
+    from robot_perf.specs import to_json
+
+    if dead is not None:
+        live = replace(live, phase="ended", left_ns=None)
+    if json:
+        told = {"last_alive_utc": dead.last_alive_utc, "do": dead.do} if dead is not None else {}
+        return emit_json({**to_json(live), "alive": alive, **told})
+    head, width = f"{live.phase:<10} {live.reached:,} of {live.scheduled:,}", table_width()
+    return say(f"{head}   {figures(live, None if width is None else width - len(head) - 3)}".rstrip())
+
+
+def _tell_dead(stepmap: StepMap, dead: Ended) -> None:
+    from robot_perf.run.stepmap import Word
+    from robot_perf.units import format_duration
+
+    when = f"last alive {dead.last_alive_utc}, {format_duration(dead.ago_ns)} ago"
+    say(f"dead       process {stepmap[Word.WORKER_PID]} has ended and left no Run; {when}")
+    say(f"next       {dead.do}")

@@ -163,7 +163,11 @@ class _Conduct:
                 start_new_session=True,
             )
         except OSError as error:
-            raise RobotPerfError(f"the interpreter {self.plan.python} can't be started", detail=str(error)) from None
+            raise RobotPerfError(
+                f"the interpreter {self.plan.python} can't be started",
+                do="Give the path of a Python that has numpy and the backend: --python BACKEND=PATH",
+                detail=str(error),
+            ) from None
 
     def _signalled(self, number: int, _frame: object) -> None:
         self.asked_to_stop = signal.Signals(number).name

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from robot_perf.errors import UsageError
+from robot_perf.errors import UsageError, did_you_mean
 from robot_perf.specs import TensorSpec
 
 
@@ -57,10 +57,11 @@ def shape_text(shape: tuple[int, ...], symbols: tuple[str | None, ...] = ()) -> 
     return "[" + ",".join(shown(n, 24) for n in names) + "]"
 
 
-def listed(tensors: tuple[TensorSpec, ...], limit: int = 12) -> str:
-    """`0 actions float32 [1,12]; 1 …` for a message."""
-    items = [f"{i} {shown(t.name, 40)} {t.dtype} {shape_text(t.shape)}" for i, t in enumerate(tensors[:limit])]
-    return "; ".join(items) + (f"; … {len(tensors)} in all" if len(tensors) > limit else "")
+def listed(tensors: tuple[TensorSpec, ...], limit: int = 12, *, without: Collection[int] = ()) -> str:
+    """`0 actions float32 [1,12]; 1 …` for a message; positions `without` are left out."""
+    some = [(i, t) for i, t in enumerate(tensors) if i not in without]
+    items = [f"{i} {shown(t.name, 40)} {t.dtype} {shape_text(t.shape)}" for i, t in some[:limit]]
+    return "; ".join(items) + (f"; … {len(some)} in all" if len(some) > limit else "")
 
 
 def position(word: str, tensors: tuple[TensorSpec, ...], *, policy: str, option: str, what: str) -> int:
@@ -79,7 +80,26 @@ def position(word: str, tensors: tuple[TensorSpec, ...], *, policy: str, option:
             why=f"Positions {', '.join(map(str, found))}.",
             do=f"Give the position: {option} {found[0]}",
         )
-    raise UsageError(f"{policy}: {option} {shown(word)}: there is no such {what}", why=f"It has: {listed(tensors)}.")
+    raise UsageError(
+        f"{policy}: {option} {shown(word)}: there is no such {what}",
+        why=f"It has: {listed(tensors)}.",
+        do=did_you_mean(word, [shown(t.name) for t in tensors]),
+    )
+
+
+def named_counters(
+    words: tuple[str, ...], inputs: tuple[TensorSpec, ...], carried: set[int], *, policy: str
+) -> tuple[int, ...]:
+    """The inputs that `--counter` names; none for the one word `none`. Raises UsageError for one that is not fed."""
+    if words == ("none",):
+        return ()
+    found = tuple(position(word, inputs, policy=policy, option="--counter", what="input") for word in words)
+    if state := [inputs[i].name for i in found if i in carried]:
+        raise UsageError(
+            f"{policy}: --counter: {shown(state[0])} is state, which the policy itself advances",
+            why=f"Inputs that it is fed: {listed(inputs, without=carried)}.",
+        )
+    return found
 
 
 def action_position(word: str | None, outputs: tuple[TensorSpec, ...], carried: set[int], *, policy: str) -> int:

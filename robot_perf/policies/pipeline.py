@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 
 from robot_perf.errors import PolicyError, UsageError
 from robot_perf.policies import builtin, wiring
-from robot_perf.policies.asked import Asked, position, shown
+from robot_perf.policies.asked import Asked, named_counters, position, shown
 from robot_perf.policies.identify import identify
 from robot_perf.specs import PolicyCost, PolicySpec, StageSpec, TensorSpec
 from robot_perf.specs.validate import validated
@@ -160,7 +160,9 @@ def _pipeline(path: Path, file: PipelineFile, asked: Asked, resolve: Resolve) ->
         sha256=_digest(path, stages),
         size_bytes=sum(s.policy.size_bytes or 0 for s in stages),
         inputs=inputs,
-        counters=wiring.counters(inputs, stages),
+        counters=wiring.counters(inputs, stages)
+        if asked.counters is None
+        else named_counters(asked.counters, inputs, set(), policy=path.name),
         state_note="; ".join(f"{s.name}: {s.policy.state_note}" for s in stages),
         seed=asked.seed,
         asked=asked.to_spec(),

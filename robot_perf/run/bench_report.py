@@ -51,6 +51,7 @@ class Block:
     throttle: tuple[str, ...] = ()
     throttle_read: bool = True  # False: the device shows no reasons, so that none seen says nothing
     idle_seen: bool = False  # the device called itself idle at a sample
+    own_p50_ns: int | None = None  # our own work between two steps, always the same: a yardstick of the processor
     run: str = ""  # the Run file, relative to the report
 
 

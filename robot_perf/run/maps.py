@@ -61,7 +61,8 @@ def maps_of(run: Path, folders: tuple[Path, ...] | None = None) -> list[MapEntry
 
 def copies_of(path: Path, folders: tuple[Path, ...] | None = None) -> list[MapEntry]:
     """The map `path` and whatever else holds the steps of the same measurement, the fullest first."""
-    places = folders or (MAP_FOLDER, path.absolute().parent, Path("runs"))
+    # the folder of a Run is not in its map, but most are recovered where they were measured
+    places = folders or (MAP_FOLDER, path.absolute().parent, Path("runs"), Path())
     own = _entry(path)
     others = [e for e in map(_entry, _maps_in(places)) if e.same_steps(own) and not e.path.samefile(path)]
     return sorted((own, *others), key=lambda e: -e.committed)

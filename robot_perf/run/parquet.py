@@ -100,7 +100,9 @@ def load(path: Path) -> Run:
         raise RunFileError(
             f"{path} is not a readable Run file",
             why=f"It has {path.stat().st_size:,} bytes and is no whole Parquet file.",
-            do=f"A step map becomes a Run by: robot-perf recover {path}" if path.suffix == ".map" else "",
+            do=f"A step map becomes a Run by: robot-perf recover {path}"
+            if path.suffix == ".map"
+            else "Copy it again; robot-perf recover lists what a measurement that died has left.",
             detail=str(error),
         ) from None
     raw = (table.schema.metadata or {}).get(KEY)

@@ -36,6 +36,7 @@ REPORT_CAPACITY = 1 << 20
 _PAGE = mmap.PAGESIZE
 _MAX_ROWS = 1 << 33
 _WORD = struct.Struct("<q")
+_LIST = "robot-perf recover without argument lists the maps of this machine."
 
 
 class Word(IntEnum):
@@ -172,10 +173,10 @@ class StepMap:
         try:
             file = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC)
         except OSError as error:
-            raise RunFileError(f"{path} can't be opened", detail=os.strerror(error.errno or 0)) from None
+            raise RunFileError(f"{path} can't be opened", do=_LIST, detail=os.strerror(error.errno or 0)) from None
         if not path.is_file():
             os.close(file)
-            raise RunFileError(f"{path} is not a file")
+            raise RunFileError(f"{path} is not a file", do=_LIST)
         return cls(path, file, writable=writable)
 
     def __getitem__(self, word: Word) -> int:

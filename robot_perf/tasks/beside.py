@@ -47,14 +47,13 @@ def run_under_load(
     """
     with Disturbance(loads):
         pass  # a load that can't run here is refused before anything is measured
+    _loaded_output(prepared.output, force=prepared.request.force)
     run, path = run_deadline(prepared, on_progress)
     found = [("alone", run, path)]
     if interrupted(run):
         return found
     words = ", ".join(spec.text for spec in loads)
-    loaded = replace(prepared, output=path.with_name(f"{path.stem}-load{path.suffix}"))
-    if loaded.output.exists() and not prepared.request.force:
-        raise UsageError(f"{loaded.output} exists", do="Choose another name with -o or add --force.")
+    loaded = replace(prepared, output=_loaded_output(path, force=prepared.request.force))
     disturbance = Disturbance(loads)
     with disturbance:
         second = measure_deadline(loaded, on_progress)
@@ -65,6 +64,14 @@ def run_under_load(
         invalid=disturbance.ended_early,
     )
     return [*found, (f"under {words}", second, keep(second, loaded.output, force=prepared.request.force))]
+
+
+def _loaded_output(alone: Path, *, force: bool) -> Path:
+    """Where the Run under the loads goes, beside the one without. Raises UsageError where a file is there."""
+    output = alone.with_name(f"{alone.stem}-load{alone.suffix}")
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
+    return output
 
 
 def soak_request(request: DeadlineRequest, duration_ns: int) -> DeadlineRequest:

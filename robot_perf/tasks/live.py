@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from shlex import quote
 
 import numpy as np
 
 from robot_perf.analyze.distribution import point
 from robot_perf.run.columns import NOT_MEASURED
-from robot_perf.run.stepmap import Phase, StepMap, Word
+from robot_perf.run.stepmap import Phase, StepMap, Word, is_alive
 from robot_perf.stats.ranks import Sample
 
 _PHASES: dict[int, str] = {
@@ -43,6 +44,45 @@ class Live:
     left_ns: int | None
     p50_reason: str | None = None
     p99_reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A measurement whose processes are gone and whose map is still there: when it was last seen to live, and what to do."""
+
+    last_alive_utc: str
+    ago_ns: int
+    do: str
+
+
+def runs(stepmap: StepMap) -> bool:
+    """Whether its worker or its conductor runs."""
+    owners = ((Word.WORKER_PID, Word.WORKER_BORN), (Word.CONDUCTOR_PID, Word.CONDUCTOR_BORN))
+    return any(is_alive(stepmap[pid], stepmap[born]) for pid, born in owners)
+
+
+def ended(stepmap: StepMap) -> Ended:
+    """Of a map whose processes are gone. The newest stamp in its rows, or where that is of another boot or there is none its file's."""
+    now, clock = time.time(), time.monotonic_ns()
+    modified = stepmap.path.stat().st_mtime
+    stamps = [v for v in _stamps(stepmap) if 0 < v <= clock]
+    # writing into a map in memory leaves its file's time as it was
+    of_this_boot = bool(stamps) and modified >= now - clock / 1e9
+    last = now - (clock - max(stamps)) / 1e9 if of_this_boot else modified
+    return Ended(
+        last_alive_utc=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(last)),
+        ago_ns=max(0, round((now - last) * 1e9)),
+        do=f"robot-perf recover {quote(str(stepmap.path))}",
+    )
+
+
+def _stamps(stepmap: StepMap) -> list[int]:
+    """Times of the newest row and of the step that was in flight, ns of CLOCK_MONOTONIC."""
+    committed = stepmap[Word.COMMITTED]
+    rows = stepmap.rows(committed - 1, committed) if committed else {}
+    flying = stepmap.row_in_flight() or {}
+    names = ("release_ns", "wake_ns", "start_ns", "end_ns")
+    return [int(v) for n in names for v in (*rows.get(n, ()), *([flying[n]] if n in flying else ()))]
 
 
 class LiveView:

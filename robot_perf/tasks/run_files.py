@@ -7,8 +7,11 @@ import re
 import time
 from fractions import Fraction
 from pathlib import Path
+from shlex import quote
 
 from robot_perf.errors import UsageError
+
+REPORTS = (".html", ".md", ".xml", ".json", ".txt")  # what `robot-perf report -o` writes
 
 
 def check_folder(output: Path) -> None:
@@ -32,11 +35,23 @@ def check_run_file(output: Path, *, force: bool) -> None:
             why="It is a Parquet file.",
             do="Name a file; --json prints the verdict.",
         )
+    refuse_report_name(output)
     if output.is_dir():
         raise UsageError(f"{output} is a folder", do="Name a file in it.")
     if output.exists() and not force:
         raise UsageError(f"{output} exists", do="Choose another name with -o or add --force.")
     check_folder(output)
+
+
+def refuse_report_name(output: Path) -> None:
+    """Refuses a Run file's name that is a report's: what would lie there is no page. Raises UsageError with both commands."""
+    if output.suffix.lower() in REPORTS:
+        run = output.with_suffix(".parquet")
+        raise UsageError(
+            f"-o {output} is the name of a report, and a Run is a Parquet file",
+            why="The Run is what is measured; each of its reports is made from it.",
+            do=f"Write -o {quote(str(run))}, and then: robot-perf report {quote(str(run))} -o {quote(str(output))}",
+        )
 
 
 def make_folder(folder: Path) -> None:

@@ -10,7 +10,7 @@ from fake_loops import MS, golden_ten, run_of, simulated
 from robot_perf.analyze.document import deadline_document
 from robot_perf.specs import Budget
 
-METRICS = ("response_us", "wakeup_us", "execution_us", "harness_us")
+METRICS = ("response_us", "response_executed_us", "wakeup_us", "execution_us", "harness_us")
 PERCENTILES = ["p50", "p90", "p99", "p99.9", "max"]
 
 
@@ -39,6 +39,8 @@ def test_microseconds_and_reasons():
     found = document(golden_ten("skip"))
     assert found["response_us"] == {"p50": 4100.0, "p90": None, "p99": None, "p99.9": None, "max": None}
     assert set(found["response_us_reason"].values()) == {"skipped"}
+    assert found["response_executed_us"] == {"p50": 4100.0, "p90": None, "p99": None, "p99.9": None, "max": 25100.0}
+    assert found["response_executed_us_reason"]["p99"] == "not estimable (needs n >= 368)"
     assert found["execution_us"]["max"] == 25000.0
     assert found["execution_us_reason"]["p99"] == "not estimable (needs n >= 368)"
     assert found["wakeup_us"]["p50"] == 100.0
@@ -61,6 +63,8 @@ def test_overload_is_said():
     assert found["warning"] == "offered load exceeds capacity"
     assert found["response_us"]["p50"] is None
     assert set(found["response_us_reason"].values()) == {"offered load exceeds capacity"}
+    assert found["response_executed_us"]["p50"] is None
+    assert set(found["response_executed_us_reason"].values()) == {"offered load exceeds capacity"}
     assert found["execution_us"]["p50"] == 12000.0
 
 

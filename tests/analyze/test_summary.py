@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import MISSING, fields
 
@@ -174,6 +175,21 @@ def test_drift_label_needs_size_and_evidence():
     assert summarize(simulated(slower, period_ns=10 * MS)).labels[0].startswith("drift (thermal?): median response +")
     # ten steps say nothing about drift
     assert not any("drift" in label for label in summarize(golden_ten("queue")).labels)
+
+
+@pytest.mark.parametrize(
+    ("response", "own", "told"),
+    [(1.5, 1.4, "own work between the steps +40% with it"), (0.7, 0.75, "own work between the steps -25% with it"),
+     (1.5, 1.1, ""), (1.5, 0.7, ""), (1.06, 1.06, "")],
+)  # fmt: skip
+def test_a_drift_that_our_own_work_shares_is_the_processors(response, own, told):
+    halves = [round(MS * f) for f in (1.0, response) for _ in range(500)]
+    run = simulated(halves, period_ns=10 * MS)
+    own_ns = np.array([round(40_000 * f) for f in (1.0, own) for _ in range(500)])
+    run = dataclasses.replace(run, columns={**run.columns, "own_ns": own_ns})
+    (label,) = summarize(run).labels
+    assert label.startswith("drift (thermal?): median response")
+    assert told in label and ("the processor's doing" in label) == bool(told)
 
 
 def test_recorded_labels_pass_through():

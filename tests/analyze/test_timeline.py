@@ -185,3 +185,32 @@ def test_misses_fall_as_the_deadline_grows(execution, deadline):
     runs = [simulated(execution, period_ns=10, deadline_ns=d) for d in (deadline, deadline + 5)]
     tight, loose = (int(timeline(run).miss.sum()) for run in runs)
     assert tight >= loose
+
+
+def _started(late_ns):
+    """A run on a grid of 1 ms whose step k starts `late_ns[k]` after its release."""
+    rows = [
+        {"step": k, "release_ns": k * MS, "wake_ns": -1, "start_ns": k * MS + d, "end_ns": k * MS + d + 1000}
+        for k, d in enumerate(late_ns)
+    ]
+    return timeline(run_of(rows, steps=len(rows), period_ns=MS))
+
+
+@pytest.mark.parametrize(("at", "seen"), [(0, -61), (50, 20), (99, 101)])
+def test_one_late_step_at_an_end_is_no_drift_to_the_resistant_line(at, seen):
+    late = [20 * k for k in range(100)]
+    late[at] = 20 * at + 8_000
+    line = _started(late)
+    assert line.drift_ppm == pytest.approx(seen, abs=1) and line.resistant_drift_ppm == pytest.approx(20, abs=1)
+
+
+@pytest.mark.parametrize("steps", [10, 1000])
+def test_scattered_wake_ups_tell_no_drift(steps):
+    """Ten steps whose wake-ups scatter by 100 µs read as a clock that is wrong by hundreds of ppm."""
+    line = _started(np.random.default_rng(steps).integers(100_000, 200_000, steps).tolist())
+    assert line.drift_ppm is not None and line.resistant_drift_ppm is None
+
+
+def test_a_handful_of_steps_tells_no_drift():
+    line = _started([1000 * k for k in range(8)])
+    assert line.drift_ppm == pytest.approx(1000) and line.resistant_drift_ppm is None

@@ -205,7 +205,7 @@ def test_another_interpreter_that_is_none_is_a_row(tmp_path):
         (("null", "--merge", "reports"), "takes a folder"),
         (("--merge", "/no/such/folder"), "not a folder"),
         (("null", "--redraw", "reports"), "takes a folder"),
-        (("--redraw", "/no/such/folder"), "can't be read"),
+        (("--redraw", "/no/such/folder"), "holds no bench.json"),
     ],
 )
 def test_refusals_before_anything_runs(arguments, word, tmp_path, monkeypatch, capsys):

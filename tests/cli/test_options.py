@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from robot_perf.cli.options import check_output, write_output
+from robot_perf.cli import COMMANDS
+from robot_perf.cli.options import check_output, in_range, write_output
 from robot_perf.errors import UsageError
+
+CLI = Path(__file__).resolve().parents[2] / "robot_perf" / "cli"
 
 
 @pytest.mark.parametrize("text", ["words", b"bytes"])
@@ -31,3 +34,23 @@ def test_words_and_bytes_are_written(tmp_path):
     write_output(tmp_path / "b.png", b"\x89PNG", force=False)
     assert (tmp_path / "a.md").read_text(encoding="utf-8") == "µs\n"
     assert (tmp_path / "b.png").read_bytes() == b"\x89PNG"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_command_imports_another(name):
+    """What two of them share lies in options and parsing."""
+    module = COMMANDS[name][0]
+    users = [
+        f.name
+        for f in CLI.glob("*.py")
+        if f.stem != module.rpartition(".")[2] and f"from {module} import" in f.read_text()
+    ]
+    assert users == []
+
+
+@pytest.mark.parametrize("value", [float("nan"), 0, 11])
+def test_a_number_out_of_range_is_refused_with_the_range(value):
+    with pytest.raises(UsageError, match="--n") as caught:
+        in_range("--n", value, 1, 10)
+    assert caught.value.why == "Allowed: 1 to 10."
+    assert in_range("--n", 10, 1, 10) == 10

@@ -13,6 +13,7 @@ DEADLINE = ("deadline", "null", "--rate", "100")
 @pytest.mark.parametrize(
     ("arguments", "near"),
     [
+        (("dedline", "mlp", "--rate", "50"), "deadline"),
         (("deadline", "mpl", "--rate", "50"), "mlp"),
         (("deadline", "spn:200", "--rate", "50"), "spin"),
         (("deadline", "mlp", "--rate", "50", "--preset", "quadrupd"), "quadruped"),

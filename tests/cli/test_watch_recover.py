@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from datetime import datetime, timezone
 
 import pytest
 
@@ -96,9 +98,9 @@ def test_recover_lists_and_recovers(orphan, tmp_path, capsys):
 
 
 def test_watch_reads_a_dead_map_once_and_ends(orphan, capsys):
-    assert run("watch", str(orphan)) == 0
+    assert run("watch", str(orphan)) == 4
     assert "20 of 50" in capsys.readouterr().out
-    assert run("watch", str(orphan), "--json") == 0
+    assert run("watch", str(orphan), "--json") == 4
     assert json.loads(capsys.readouterr().out)["misses"] == 2
     assert run("watch") == 2
     assert "nothing is being measured" in capsys.readouterr().err
@@ -162,6 +164,70 @@ def test_watch_prefers_the_live_map_of_a_name(maps, capsys):
     live.close()
 
 
+@pytest.mark.parametrize("how", [("--once",), ()])
+def test_watch_says_that_the_process_is_dead_and_what_to_do(maps, capsys, how):
+    """Its figures stay what they were: without a word they read as a measurement that goes on."""
+    begun = time.monotonic_ns() - 300 * 10**9
+    path = fill(maps / "a b.map", worker=4711, origin=begun)
+    assert run("watch", str(path), *how) == 4
+    told = capsys.readouterr().out
+    assert "ended      20 of 50" in told
+    assert "measuring  " not in told and " left  " not in told
+    line = next(line for line in told.splitlines() if line.startswith("dead"))
+    assert "process 4711 has ended and left no Run; last alive" in line and "5 min 0 s ago" in told
+    assert datetime.now(timezone.utc).strftime("%Y-%m-%dT") in told
+    assert f"next       robot-perf recover '{path}'" in told, "ready to paste"
+    assert run("watch", str(path), "--json", *how) == 4
+    document = json.loads(capsys.readouterr().out)
+    assert (document["alive"], document["phase"], document["left_ns"], document["reached"]) == (
+        False,
+        "ended",
+        None,
+        20,
+    )
+    assert document["last_alive_utc"] in told
+    assert document["do"] == f"robot-perf recover '{path}'"
+
+
+def test_a_copy_of_an_earlier_boot_is_as_old_as_its_file(maps, tmp_path, capsys):
+    """Its stamps count from a boot that is over."""
+    path = fill(tmp_path / "old.map", worker=4711, origin=time.monotonic_ns() - 10**9)
+    os.utime(path, (86400.0, 86400.0))
+    assert run("watch", str(path), "--once", "--json") == 4
+    assert json.loads(capsys.readouterr().out)["last_alive_utc"] == "1970-01-02T00:00:00Z"
+
+
+def test_a_process_that_died_before_its_first_step_is_dead_all_the_same(maps, capsys):
+    path = fill(maps / "a.map", worker=4711, steps=0)
+    stepmap = StepMap.open(path, writable=True)
+    stepmap[Word.COMMITTED], stepmap[Word.WARMUP_ROWS], stepmap[Word.ORIGIN] = 0, -1, -1
+    stepmap.close()
+    assert run("watch", str(path), "--once") == 4
+    assert "dead       process 4711 has ended and left no Run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("how", [(), ("--json",)])
+def test_a_measurement_that_ends_well_ends_its_watch_with_0(maps, monkeypatch, capsys, how):
+    path = fill(maps / "live.map", worker=4711)
+    live = StepMap.open(path, writable=True)
+    live[Word.WORKER_PID], live[Word.WORKER_BORN] = os.getpid(), process_born(os.getpid())
+
+    def ends(_seconds):
+        path.unlink()  # its Run is saved
+        live[Word.WORKER_BORN] = -7
+
+    monkeypatch.setattr("robot_perf.cli.watch.time.sleep", ends)
+    assert run("watch", str(path), *how) == 0
+    told = capsys.readouterr().out
+    live.close()
+    if how:
+        looks = [json.loads(line) for line in told.splitlines()]
+        assert [look["alive"] for look in looks] == [True, False]
+        assert "do" not in looks[-1], "there is nothing to recover"
+        return
+    assert "its verdict is where it was started" in told and "dead" not in told
+
+
 def test_ctrl_c_leaves_a_watch(maps, monkeypatch, capsys):
     """It is the way to leave it: no failure, and nothing that was to be saved."""
     live = StepMap.open(fill(maps / "live.map"), writable=True)
@@ -180,6 +246,22 @@ def test_a_run_goes_to_a_file(orphan, capsys):
     assert run("recover", str(orphan), "-o", "-") == 2
     assert "Parquet" in capsys.readouterr().err
     assert orphan.exists()
+
+
+@pytest.mark.parametrize("name", ["absent.map", "."])
+def test_watch_of_what_is_no_map_says_where_maps_are_listed(maps, capsys, name):
+    assert run("watch", name) == 2
+    assert "robot-perf recover without argument lists" in capsys.readouterr().err
+
+
+def test_recover_finds_the_copy_in_the_working_folder(maps, tmp_path, capsys):
+    """`-o run.parquet`: the Run was to lie there, and its copy must not stay behind as if it were another measurement's."""
+    full = fill(maps / "a.map", worker=4711, run_file="my run.parquet")
+    copy = fill(tmp_path / "my run-1.map", steps=5, worker=4711, run_file="my run.parquet")
+    assert run("recover", str(full)) == 0
+    assert len(load(tmp_path / "my run.parquet").measured["step"]) == 19
+    assert not copy.exists()
+    assert "next       robot-perf report 'my run.parquet'" in capsys.readouterr().out, "ready to paste"
 
 
 def test_recover_of_a_folder_says_so(tmp_path, capsys):
@@ -201,14 +283,14 @@ def test_a_withheld_step_and_a_skipped_release_are_misses(maps, capsys):
     assert (live.p50_ns, live.p50_reason) == (5 * MS, None)
     assert (live.p99_ns, live.p99_reason, live.max_ns) == (None, "skipped", 105 * MS)
     stepmap.close()
-    assert run("watch", str(path), "--once", "--json") == 0
+    assert run("watch", str(path), "--once", "--json") == 4
     document = json.loads(capsys.readouterr().out)
     assert (document["misses"], document["p99_ns"], document["p99_reason"]) == (7, None, "skipped")
-    assert run("watch", str(path), "--once") == 0
+    assert run("watch", str(path), "--once") == 4
     assert "p50 5.00  p99 skipped  max 105.00 ms executed   misses 7" in capsys.readouterr().out
 
 
 def test_one_step_has_no_percentile(maps, capsys):
     path = fill(maps / "a.map", steps=1)
-    assert run("watch", str(path), "--once") == 0
+    assert run("watch", str(path), "--once") == 4
     assert "p50 not yet  p99 not yet  max 1.00 ms   misses 0" in capsys.readouterr().out

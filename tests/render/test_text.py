@@ -8,6 +8,7 @@ import shlex
 import numpy as np
 import pytest
 import typer
+from fake_loops import run_of
 from fake_runs import MS, executions, make_run
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from robot_perf.cli.root import root as app
 from robot_perf.errors import RunFileError
 from robot_perf.render.parts.command import rerun_command
 from robot_perf.render.parts.sheet import sheet_of
+from robot_perf.render.parts.words import rate_words
 from robot_perf.render.text import deadline_report, deadline_text, plan_line, verdict_line
 from robot_perf.run.model import Run
 from robot_perf.units import format_bound
@@ -234,3 +236,31 @@ def test_a_jetsons_power_mode_is_on_the_host_line():
     host = {**run.conditions["host"], "power_mode": {"id": 2, "name": "15W", "modes": {}}, "clocks_pinned": True}
     report = deadline_report(Run(run.columns, {**run.conditions, "host": host}))
     assert "power mode 15W, clocks pinned" in report.replace("\n           ", " ")
+
+
+@pytest.mark.parametrize(
+    ("late_ns", "words"),
+    [
+        ([0] * 99 + [3_000_000], "drift +303.0 ppm (+0.0 ppm but for its first and last step)"),
+        ([1000 * k for k in range(100)], "drift +10.0 ppm;"),
+        ([1000 * k for k in range(99)] + [3_000_000], "drift +303.0 ppm (+10.0 ppm but for its first and last step)"),
+        (
+            [k * 7919 % 100 * 1000 for k in range(99)] + [3_000_000],
+            "drift +303.0 ppm (no more than the wake-ups scatter)",
+        ),
+        ([0] * 99 + [3_000], "drift +0.3 ppm;"),
+    ],
+)
+def test_a_drift_is_told_from_a_late_step_and_from_scatter(late_ns, words):
+    period = 100 * MS
+    rows = [
+        {
+            "step": k,
+            "release_ns": k * period,
+            "wake_ns": -1,
+            "start_ns": k * period + d,
+            "end_ns": k * period + d + 1000,
+        }
+        for k, d in enumerate(late_ns)
+    ]
+    assert words in rate_words(summarize(run_of(rows, steps=100, period_ns=period)))

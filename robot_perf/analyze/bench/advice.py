@@ -11,7 +11,7 @@ from robot_perf.units import format_us
 __all__ = ["AFFORDABLE", "advise"]
 
 AFFORDABLE = 0.05  # of one processor: what a keep-warm may add without being asked about
-_UNKNOWN_FLOOR = 0.05
+_UNKNOWN_FLOOR = 0.05  # taken for noise among candidates without a floor: one block each
 
 
 def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
@@ -53,6 +53,8 @@ def advise(policy: str, rate: str, rows: Sequence[Row]) -> Advice:
     if point.keep_warm != "none" and plain is not None and (without := plain.p("p50")) is not None:
         words += f"; without keep-warm {format_us(without)} µs"
     words += _beside(point, affordable or candidates, noise)
+    if len(candidates) > 1 and all(len(p.blocks) == 1 for _, p in candidates):
+        words += "; one block each: whether the others are slower by more than chance is not known"
     if (best_row.backend, best.keep_warm) != (row.backend, point.keep_warm) and (least := best.p("p50")) is not None:
         words += f"; at any price {best_row.backend}{_with(best)}, {format_us(least)} µs{_price(best_row, best, None)}"
         words += _beside(best, candidates, noise)
@@ -93,7 +95,9 @@ def _beside(point: Point, candidates: Sequence[tuple[Row, Point]], noise: float)
         if within_noise(point, fastest[1]):
             near.append(fastest)
         else:
-            words = f"; the fastest, {_named(*fastest)}, is no further from it than the median noise floor, {noise * 100:.0f} %"
+            known = any(p.floor is not None for _, p in candidates)
+            limit = "the median noise floor, " if known else ""
+            words = f"; the fastest, {_named(*fastest)}, is no further from it than {limit}{noise * 100:.0f} %"
     # as in the answers: backends with the same keep-warm, each against the next faster one
     same = sorted((c for c in candidates if c[1].keep_warm == point.keep_warm), key=lambda c: c[1].p("p50") or 0)
     at = next(i for i, c in enumerate(same) if c[1] is point)

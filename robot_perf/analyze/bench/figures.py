@@ -27,7 +27,6 @@ from robot_perf.units import format_duration
 __all__ = ["block_figures", "judged_again", "median_answer", "point_of", "with_penalty", "within_noise"]
 
 PERCENTILES = ("p50", "p90", "p99", "p99.9")
-UNKNOWN_FLOOR = 0.05  # one block says nothing about the variation between blocks
 _CURVE = 80
 _CONFIDENCE = 0.95
 _HALF = Fraction(1, 2)
@@ -47,6 +46,8 @@ def block_figures(run: Run, order: int, file: str) -> Block:
     usage = run.conditions.get("usage") or {}
     warm = run.conditions.get("warmup") or {}
     window = int(usage.get("window_ns", 0))
+    own = run.measured["own_ns"]
+    own = own[own >= 0]
     return Block(
         order=order,
         n=len(values),
@@ -58,6 +59,7 @@ def block_figures(run: Run, order: int, file: str) -> Block:
         settled=bool(warm.get("settled", False)),
         cpu_share=usage["process_cpu_ns"] / window if window and "process_cpu_ns" in usage else None,
         run=file,
+        own_p50_ns=int(np.median(own)) if len(own) else None,
     )
 
 
@@ -161,7 +163,7 @@ def _medians(series: Sequence[Ints]) -> list[int]:
 
 def _own_floor(medians: Sequence[int]) -> tuple[float | None, str]:
     if len(medians) < 2:
-        return UNKNOWN_FLOOR, "one block: 5 % is assumed, for identical runs are known to differ by more"
+        return None, "one block says nothing about how far blocks of the same backend differ"
     if not min(medians) > 0:
         return None, "the median is zero"
     log_ratio = contrast.typical_floor(np.array(medians), _CONFIDENCE) or 0.0
@@ -195,25 +197,32 @@ def median_answer(
         return Answer(policy, rate, name_a, name_b, "can't say", f"the median is {not_estimable(_HALF)}")
     d = contrast.median_difference(x, y, confidence=_CONFIDENCE)
     found = Answer(policy, rate, name_a, name_b, "", "", round(d.value), round(d.low), round(d.high))
-    return _judged(found, _floor_between(_medians(blocks_a), _medians(blocks_b)) * max(d.a, d.b))
+    return _judged(found, _floor_between(_medians(blocks_a), _medians(blocks_b)), max(d.a, d.b))
 
 
-def _floor_between(a: Sequence[int], b: Sequence[int]) -> float:
-    """The A/A floor between two backends, as a share of the larger median: there log(B / A) is as far in either direction."""
+def _floor_between(a: Sequence[int], b: Sequence[int]) -> float | None:
+    """The A/A floor between two backends, as a share of the larger median: there log(B / A) is as far in either direction.
+
+    None where one block each leaves nothing to tell it from, or a median is zero.
+    """
     if min((*a, *b), default=0) <= 0:
-        return UNKNOWN_FLOOR
+        return None
     log_ratio = contrast.block_floor(np.array(a), np.array(b), _CONFIDENCE)
-    return UNKNOWN_FLOOR if log_ratio is None else -math.expm1(-log_ratio)
+    return None if log_ratio is None else -math.expm1(-log_ratio)
 
 
-def _judged(found: Answer, floor: float) -> Answer:
-    """The answer against the floor, ns: the interval wholly beyond it, the difference inside it, or neither.
+def _judged(found: Answer, share: float | None, median_ns: float) -> Answer:
+    """The answer against the floor, a `share` of the larger median: the interval wholly beyond it, the difference inside it, or neither.
 
     Not the interval inside it: the blocks' scatter holds the noise within them already, and where there is no other the two
     are as wide, so that backends which are the same would be "can't say" the more often, the more blocks they have.
     """
     value, low, high = found.difference_ns or 0, found.low_ns or 0, found.high_ns or 0
     words = f"{found.b} - {found.a} is {_signed(value)} ({_signed(low)} to {_signed(high)}, 95 %)"
+    if share is None:
+        reason = f"{words}, and there is no A/A noise floor to hold it against: --blocks 2 or more would tell"
+        return replace(found, answer="can't say", reason=reason, floor_ns=None)
+    floor = share * median_ns
     limit = f"noise floor {format_duration(floor)}"
     if high < -floor:
         answer, reason = "faster", f"{words}, beyond the {limit}"
@@ -236,18 +245,18 @@ def judged_again(report: BenchReport) -> BenchReport:
         if answer.low_ns is None or answer.high_ns is None or a is None or b is None or not (a.blocks and b.blocks):
             return answer
         share = _floor_between(_block_medians(a), _block_medians(b))
-        return _judged(answer, share * max(a.p("p50") or 0, b.p("p50") or 0))
+        return _judged(answer, share, max(a.p("p50") or 0, b.p("p50") or 0))
 
     return replace(report, rows=rows, answers=tuple(again(a) for a in report.answers))
 
 
 def within_noise(a: Point, b: Point) -> bool | None:
-    """Whether the medians of two points differ by no more than the floor of `median_answer`; None where blocks are lacking."""
+    """Whether the medians of two points differ by no more than the floor of `median_answer`; None where there is none."""
     p50_a, p50_b = a.p("p50"), b.p("p50")
     if p50_a is None or p50_b is None or not (a.blocks and b.blocks):
         return None
-    floor = _floor_between(_block_medians(a), _block_medians(b)) * max(p50_a, p50_b)
-    return abs(p50_a - p50_b) <= floor
+    share = _floor_between(_block_medians(a), _block_medians(b))
+    return None if share is None else abs(p50_a - p50_b) <= share * max(p50_a, p50_b)
 
 
 def _block_medians(point: Point) -> list[int]:

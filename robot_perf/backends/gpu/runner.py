@@ -178,8 +178,8 @@ class _Calls:
     """`prepare`, `enqueue` and `finish` of a runner: closures over just what they touch, not methods that call methods.
 
     Woken with cold caches, each frame and object on the way costs: beside a hand-written loop of calls that do nothing, methods
-    added 6.3 µs to a step and these 2.5 (`benchmarks/minimal_graph_loop.py --backend stand-in --rates 200 --touch-mb 16`, n 1,200
-    each, two processors of a virtual machine).
+    added 5.4 µs to a step (4.8 to 5.6 in three processes) and these 1.3 (-1.2 to 3.0), by `benchmarks/minimal_graph_loop.py
+    --backend stand-in --rates 200 --touch-mb 16`, two processors of a virtual machine, in turn, n 1,200 each.
     """
 
     def __init__(

@@ -11,10 +11,11 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from robot_perf.errors import UsageError, did_you_mean
-from robot_perf.policies.asked import Asked, shown
+from robot_perf.policies.asked import Asked, named_counters, position, shown
 from robot_perf.policies.builtin import act
 from robot_perf.specs import PolicyCost, PolicySpec, StatePair, TensorSpec
 
@@ -58,7 +59,23 @@ def describe(text: str, asked: Asked) -> PolicySpec:
             f"{text} is built in: --shape and --state belong to files",
             do="Set its dimensions with --option NAME=VALUE.",
         )
-    return _simple(text, asked) if text == "null" or text.startswith("spin") else _network(text, asked)
+    spec = _simple(text, asked) if text == "null" or text.startswith("spin") else _network(text, asked)
+    return _as_asked(spec, text, asked)
+
+
+def _as_asked(spec: PolicySpec, text: str, asked: Asked) -> PolicySpec:
+    """The action is known; `--action` may name it. `--counter` may name what is fed. Raises UsageError for any other name."""
+    if asked.action is not None:
+        at = position(asked.action, spec.outputs, policy=text, option="--action", what="output")
+        if at != spec.action:
+            raise UsageError(
+                f"{text}: --action {shown(asked.action)}: {spec.outputs[at].name} is state, not the action",
+                do="Leave it out, or write --action 0.",
+            )
+    if asked.counters is None:
+        return spec
+    carried = {pair.target for pair in spec.state}
+    return replace(spec, counters=named_counters(asked.counters, spec.inputs, carried, policy=text))
 
 
 def _simple(text: str, asked: Asked) -> PolicySpec:

@@ -8,7 +8,7 @@ from typing import Any
 
 from robot_perf.errors import BackendUnavailableError, PolicyError, install_line
 from robot_perf.policies import state
-from robot_perf.policies.asked import Asked, action_position, position, shown
+from robot_perf.policies.asked import Asked, action_position, named_counters, shown
 from robot_perf.policies.identify import Identified, mapped
 from robot_perf.policies.onnxfile import cost, external, operators, signature
 from robot_perf.specs import PolicySpec, TensorSpec
@@ -100,10 +100,8 @@ def _refuse_broken_text(model: Any, path: Path) -> None:
 
 def counter_positions(inputs: tuple[TensorSpec, ...], carried: set[int], asked: Asked, policy: str) -> tuple[int, ...]:
     """Inputs that count steps: those named by the user, else numbers of shape [1] or [1,1] named like a step or a phase."""
-    if asked.counters == ("none",):
-        return ()
     if asked.counters is not None:
-        return tuple(position(word, inputs, policy=policy, option="--counter", what="input") for word in asked.counters)
+        return named_counters(asked.counters, inputs, carried, policy=policy)
     return tuple(
         i
         for i, t in enumerate(inputs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from robot_perf.analyze.bench.speeds import WHOSE, apart_with_ours
 from robot_perf.run.bench_report import OK, TIGHT, Row
 from robot_perf.units import format_count
 
@@ -52,6 +53,14 @@ def remarks_of(rates: Sequence[str], rows: Sequence[Row]) -> tuple[tuple[str, st
             if point is not None and point.status == OK and point.misses:
                 missed = f"{format_count(point.misses)} of {format_count(point.releases)} releases missed"
                 found.append((row.backend, f"at {rate_words(rate)} {missed}"))
+        apart = [
+            f"at {rate_words(p.rate)}{'' if p.keep_warm == 'none' else f' with {p.keep_warm}'} {words}"
+            for p in row.points
+            if p.status == OK and (words := apart_with_ours(p.blocks))
+        ]
+        if apart:
+            words = f"blocks lie apart, and our own work between the steps with them: {', '.join(apart)}"
+            found.append((row.backend, f"{words}: {WHOSE}"))
         blocks = [b for p in row.points if p.status == OK for b in p.blocks]
         restless = sum(not b.settled for b in blocks)
         if restless:

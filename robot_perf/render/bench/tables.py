@@ -44,13 +44,10 @@ def head_lines(report: BenchReport) -> list[str]:
     """The machine and the bench in a few lines: the key under which reports are merged."""
     m = report.machine
     software = ", ".join(f"{k} {v}" for k, v in m.software.items())
-    floors = [p.floor for r in report.rows for p in r.points if p.status == OK and p.floor is not None]
-    middle = sorted(floors)[len(floors) // 2] if floors else None
-    noise = "unknown" if middle is None else f"{middle * 100:.1f} % (median), {max(floors) * 100:.1f} % (largest)"
     lines = [
         ", ".join(w for w in (m.device, m.power_mode or "power mode unknown", m.clocks or "clocks unknown") if w),
         software,
-        f"A/A noise floor {noise}; {report.blocks} interleaved blocks of {-(-report.steps // max(report.blocks, 1))} steps a point",
+        _noise_words(report),
         f"power and clocks: {m.meter}"
         + ("" if m.idle_power_w is None else f"; idle {m.idle_power_w:.1f} W with every worker loaded"),
         f"measured {report.created_utc} with robot-perf {report.version}; robot-perf has never run on a Jetson",
@@ -58,6 +55,17 @@ def head_lines(report: BenchReport) -> list[str]:
     if report.state != "complete":
         lines.insert(0, f"NOT COMPLETE: {report.state}")
     return [line for line in lines if line]
+
+
+def _noise_words(report: BenchReport) -> str:
+    """The A/A floors of the points, and how many blocks they are from; with one block there is none, nor an answer."""
+    if report.blocks < 2:
+        steps = f"one block of {format_count(report.steps)} steps a point"
+        return f"no A/A noise floor: {steps}, so no answer which backend is faster; --blocks 2 or more"
+    floors = [p.floor for r in report.rows for p in r.points if p.status == OK and p.floor is not None]
+    middle = sorted(floors)[len(floors) // 2] if floors else None
+    noise = "unknown" if middle is None else f"{middle * 100:.1f} % (median), {max(floors) * 100:.1f} % (largest)"
+    return f"A/A noise floor {noise}; {report.blocks} interleaved blocks of {-(-report.steps // report.blocks)} steps a point"
 
 
 def sections(report: BenchReport) -> list[Section]:

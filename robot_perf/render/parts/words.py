@@ -14,6 +14,7 @@ from robot_perf.units import MS, format_count, format_duration
 
 __all__ = ["cold_words", "context_pairs", "loop_words", "outlier_words", "rate_words"]
 
+_SLIGHT_PPM = 5.0  # what crystals differ by, and nobody asks about
 _WORST = 3
 _INTERPRETER = ("process", "import")  # rows of the interpreter's own start: part of the first action, not of the policy
 
@@ -40,13 +41,26 @@ def context_pairs(run: Run, summary: Summary, known: Sequence[str]) -> list[tupl
     return pairs + [("" if i else "worst", outlier_words(outlier)) for i, outlier in enumerate(worst)]
 
 
+def _ppm(value: float) -> str:
+    return f"{round(value, 1) + 0.0:+.1f} ppm"  # + 0.0: no minus before a zero
+
+
+def _but(drift: float, resistant: float | None) -> str:
+    """One late step at either end reads as a clock that is wrong: what the first and the last third say of it."""
+    if abs(drift) < _SLIGHT_PPM:
+        return ""
+    if resistant is None:
+        return " (no more than the wake-ups scatter)"
+    return f" ({_ppm(resistant)} but for its first and last step)" if abs(drift - resistant) > abs(drift) / 5 else ""
+
+
 def rate_words(summary: Summary) -> str:
     """Period asked and achieved, drift, overrun policy, utilisation, the longest gap that the plant saw, early steps and bursts."""
     words = f"period {summary.period_ns / MS:.6g} ms asked"
     if summary.rate_achieved_hz:
         words += f", {1e3 / summary.rate_achieved_hz:.6g} ms achieved"
     if summary.drift_ppm is not None:
-        words += f", drift {summary.drift_ppm:+.1f} ppm"
+        words += f", drift {_ppm(summary.drift_ppm)}{_but(summary.drift_ppm, summary.resistant_drift_ppm)}"
     words += f"; overrun policy {summary.overrun}"
     if summary.utilisation_mean is not None:
         words += f"; utilisation {percent(float(f'{summary.utilisation_mean:.3g}'))}"

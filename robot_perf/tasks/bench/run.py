@@ -262,6 +262,8 @@ def _compared(name: str, request: BenchRequest, one: PolicyBench, rows: Any) -> 
 
 def redrawn(folder: Path) -> BenchReport:
     """The report of a folder with its floors, answers and advice by today's rules; saved. Nothing is measured."""
+    if not (folder / FILE_NAME).is_file():
+        raise UsageError(f"{folder} holds no {FILE_NAME}", do=f"Make one: robot-perf bench POLICY -o {folder}")
     report = judged_again(load(folder / FILE_NAME))
     rates = [rate for rate in report.rates if rate != TIGHT]
     advice = tuple(advise(head.name, rate, report.rows) for head in report.policies for rate in rates)

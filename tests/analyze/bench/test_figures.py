@@ -18,7 +18,19 @@ from robot_perf.analyze.bench.figures import (
     with_penalty,
 )
 from robot_perf.analyze.bench.merge import merge
-from robot_perf.run.bench_report import INVALID, OK, TIGHT, BenchReport, Block, Figure, Machine, Point, PolicyHead, Row
+from robot_perf.run.bench_report import (
+    INVALID,
+    OK,
+    TIGHT,
+    Answer,
+    BenchReport,
+    Block,
+    Figure,
+    Machine,
+    Point,
+    PolicyHead,
+    Row,
+)
 from robot_perf.stats.contrast import block_floor, typical_floor
 
 MS, US = 1_000_000, 1_000
@@ -77,10 +89,29 @@ def test_floor_of_equal_blocks_is_small_and_of_shifted_ones_large():
     assert shifted.floor > 0.2
 
 
-def test_one_block_has_an_assumed_floor_and_says_so():
+def test_one_block_has_no_floor_and_gives_no_answer():
     floor, reason = noise_floor([np.array(executions(200), np.int64)])
-    assert floor == 0.05
-    assert "assumed" in reason
+    assert floor is None
+    assert "one block" in reason
+    (pa, ra), (pb, rb) = point(100, (1,)), point(300, (2,))
+    found = median_answer("p", "50", ("eager", pa, ra), ("graph", pb, rb))
+    assert (found.answer, found.floor_ns) == ("can't say", None)
+    assert "no A/A noise floor" in found.reason and "--blocks 2" in found.reason
+    rows = [Row("p", "eager", "eager", points=(pa,)), Row("p", "graph", "graph", points=(pb,))]
+    assert "one block" in advise("p", "50", rows).words
+    assert "one block" not in advise("p", "50", rows[:1]).words, "nothing to be told apart"
+
+
+def test_an_old_report_of_one_block_gets_no_answer_when_drawn_again():
+    """It was answered by an assumed floor of 5 %."""
+    (pa, _), (pb, _) = point(100, (1,)), point(300, (2,))
+    old = Answer(
+        "p", "50", "eager", "graph", "slower", "beyond the noise floor 15 µs", 200_000, 190_000, 210_000, 15_000
+    )
+    rows = (Row("p", "eager", "eager", points=(replace(pa, floor=0.05),)), Row("p", "graph", "graph", points=(pb,)))
+    again = judged_again(BenchReport(Machine("x"), (), rows, (old,)))
+    assert again.rows[0].points[0].floor is None
+    assert (again.answers[0].answer, again.answers[0].floor_ns) == ("can't say", None)
 
 
 def answer(a_us: float, b_us: float, shift: float = 1.0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import itertools
 import re
 from dataclasses import replace
@@ -83,6 +84,18 @@ def test_reasons_stand_in_place_of_figures():
 def test_an_unfinished_bench_says_so_first():
     text = str(bench_text(replace(report(), state="interrupted after 0 of 2 policies")))
     assert text.startswith("NOT COMPLETE")
+
+
+def test_one_block_has_no_noise_floor_and_so_no_answers():
+    pytest.importorskip("jinja2")
+    rows = tuple(replace(r, points=tuple(replace(p, floor=None) for p in r.points)) for r in report().rows)
+    one = replace(report(), rows=rows, blocks=1, answers=())
+    told = (
+        "no A/A noise floor: one block of 500 steps a point, so no answer which backend is faster; --blocks 2 or more"
+    )
+    for text in (str(bench_text(one, width=200)), bench_markdown(one, {}), bench_html(one)):
+        assert told in html.unescape(text)
+        assert "% (median)" not in text
 
 
 def test_markdown_has_pictures_reasons_and_the_command():
@@ -244,6 +257,24 @@ def test_what_a_row_has_to_say_is_shown_once_for_all_of_whom_it_is_true():
         assert "compiles since it was loaded: 2" in text
         assert "skips since" not in text
         assert "250 steps were run instead of 500" in text
+
+
+def test_blocks_apart_with_our_own_work_are_the_processors_doing_once_a_row():
+    one = report()
+    quick = replace(one.rows[1].points[1].blocks[0], p50_ns=133 * US, own_p50_ns=9 * US)
+    slow = replace(quick, p50_ns=212 * US, own_p50_ns=16 * US)
+    points = (
+        replace(one.rows[1].points[0], blocks=(slow, quick)),
+        replace(one.rows[1].points[1], blocks=(quick, slow)),
+    )
+    words = (
+        "at 50 Hz 133 to 212 µs (ours 9.00 to 16.0), at tight 133 to 212 µs (ours 9.00 to 16.0): the processor's doing"
+    )
+    one = replace(one, rows=(one.rows[0], replace(one.rows[1], points=points)))
+    pytest.importorskip("jinja2")
+    for text in (str(bench_text(one)), bench_markdown(one, {}).replace("\\", ""), bench_html(one)):
+        plain = " ".join(text.replace("&#39;", "'").split())
+        assert plain.count("blocks lie apart") == 1 and words in plain
 
 
 def test_a_percentile_without_value_says_how_many_steps_it_needs():
