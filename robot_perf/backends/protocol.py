@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 
 from robot_perf.specs import PolicySpec
 
+# Among `reasons()`: why torch has compiled nothing of a policy by now, though that was asked for. No event that is counted.
+NOTHING_COMPILED = "nothing compiled"
+
 Array = NDArray[Any]
 Arrays = Sequence[Array]
 

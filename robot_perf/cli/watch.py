@@ -32,8 +32,9 @@ def command(
 
     Exit codes: 0 it runs, or ended and saved its Run; 2 nothing to watch; 4 its process died and left the map.
     """
+    from robot_perf.run.maps import running
     from robot_perf.run.stepmap import StepMap, Word
-    from robot_perf.tasks.live import LiveView, ended, runs
+    from robot_perf.tasks.live import LiveView, ended
 
     in_range("--interval", interval, 0.05, 3600)
     path = _map_of(source)
@@ -45,18 +46,18 @@ def command(
         name = policy.get("name", "") if isinstance(policy, dict) else ""
         say(f"watching   {name}{rate}, process {stepmap[Word.WORKER_PID]}, {path}")
     while True:
-        running = runs(stepmap)
+        alive = bool(running(stepmap))
         live = view.look(stepmap)
         # who ends well saves its Run and takes the map away before it ends
-        dead = None if running or not path.exists() else ended(stepmap)
-        read = _tell(live, dead, alive=running, json=json)
+        dead = None if alive or not path.exists() else ended(stepmap)
+        read = _tell(live, dead, alive=alive, json=json)
         if dead is not None:
             if not json:
                 _tell_dead(stepmap, dead)
             raise typer.Exit(int(ExitCode.INVALID))
-        if not running and not once and not json:
+        if not alive and not once and not json:
             say("ended      its verdict is where it was started")
-        if once or not running or not read:
+        if once or not alive or not read:
             return
         try:
             time.sleep(interval)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from robot_perf.backends.protocol import Runner
+from robot_perf.backends.protocol import NOTHING_COMPILED, Runner
 from robot_perf.backends.shared.check import state_findings
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import Clock
@@ -133,10 +133,10 @@ class Session:
             self.report["outputs_checked"] = found.checked
             self.report["tolerance"] = found.relative
         self.report["invalid"] += found.invalid
-        facts = self.runner.facts()
-        for part in (facts, *facts.get("stages", {}).values()):
-            if "not_compiled" in part:
-                self.report["invalid"].append(f"torch compiled nothing: {part['not_compiled']}")
+        # not from the facts: a device's memory is read with them, once it was loaded and once its first window is over
+        reasons: dict[str, str] = dict(getattr(self.runner, "reasons", dict)())
+        nothing = [why for event, why in reasons.items() if event.rsplit(".", 1)[-1] == NOTHING_COMPILED]
+        self.report["invalid"] += [f"torch compiled nothing: {why}" for why in nothing]
         faults, notes = rehearsal_faults(self.loop, self.runner, self.observations)
         self.report["invalid"] += faults
         self.report["notes"] += notes

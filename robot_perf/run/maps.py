@@ -68,6 +68,12 @@ def copies_of(path: Path, folders: tuple[Path, ...] | None = None) -> list[MapEn
     return sorted((own, *others), key=lambda e: -e.committed)
 
 
+def running(stepmap: StepMap) -> list[int]:
+    """The processes of its worker and its conductor that run."""
+    owners = ((Word.WORKER_PID, Word.WORKER_BORN), (Word.CONDUCTOR_PID, Word.CONDUCTOR_BORN))
+    return [stepmap[pid] for pid, born in owners if is_alive(stepmap[pid], stepmap[born])]
+
+
 def _maps_in(folders: tuple[Path, ...]) -> list[Path]:
     distinct = {folder.resolve(): folder for folder in folders if folder.is_dir()}
     return [path for folder in distinct.values() for path in folder.glob("*.map")]
@@ -80,13 +86,10 @@ def _entry(path: Path) -> MapEntry:
     except RunFileError as error:
         return MapEntry(path, False, 0, modified, str(error).replace("\n", " "))
     try:
-        live = is_alive(stepmap[Word.WORKER_PID], stepmap[Word.WORKER_BORN]) or is_alive(
-            stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN]
-        )
         request = stepmap.request
         return MapEntry(
             path,
-            live,
+            bool(running(stepmap)),
             stepmap[Word.COMMITTED],
             modified,
             run_file=str(request.get("run_file", "")),

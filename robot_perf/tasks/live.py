@@ -10,7 +10,7 @@ import numpy as np
 
 from robot_perf.analyze.distribution import point
 from robot_perf.run.columns import NOT_MEASURED
-from robot_perf.run.stepmap import Phase, StepMap, Word, is_alive
+from robot_perf.run.stepmap import Phase, StepMap, Word
 from robot_perf.stats.ranks import Sample
 
 _PHASES: dict[int, str] = {
@@ -53,12 +53,6 @@ class Ended:
     last_alive_utc: str
     ago_ns: int
     do: str
-
-
-def runs(stepmap: StepMap) -> bool:
-    """Whether its worker or its conductor runs."""
-    owners = ((Word.WORKER_PID, Word.WORKER_BORN), (Word.CONDUCTOR_PID, Word.CONDUCTOR_BORN))
-    return any(is_alive(stepmap[pid], stepmap[born]) for pid, born in owners)
 
 
 def ended(stepmap: StepMap) -> Ended:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from robot_perf.errors import UsageError
 from robot_perf.run.assemble import COMPLETE, run_from_map
-from robot_perf.run.maps import MAP_FOLDER, MapEntry, copies_of, find_maps, maps_of
+from robot_perf.run.maps import MAP_FOLDER, MapEntry, copies_of, find_maps, maps_of, running
 from robot_perf.run.model import Run
 from robot_perf.run.parquet import save
-from robot_perf.run.stepmap import StepMap, Word, is_alive
+from robot_perf.run.stepmap import StepMap
 from robot_perf.run.unfinished import remove_left_over
 from robot_perf.tasks.run_files import check_run_file
 
@@ -39,11 +39,9 @@ def recover(source: Path, output: Path | None, *, keep: bool = False, force: boo
     path = copies[0].path
     stepmap = StepMap.open(path)
     try:
-        owners = ((Word.WORKER_PID, Word.WORKER_BORN), (Word.CONDUCTOR_PID, Word.CONDUCTOR_BORN))
-        running = [stepmap[pid] for pid, born in owners if is_alive(stepmap[pid], stepmap[born])]
-        if running:
+        if using := running(stepmap):
             raise UsageError(
-                f"{path} is in use: process {running[0]} runs",
+                f"{path} is in use: process {using[0]} runs",
                 do=f"Follow it with: robot-perf watch {path}",
             )
         run = run_from_map(stepmap)

@@ -7,22 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_here import need_ort, need_torch
+from gpu_here import DEVICE, measured, need_ort, need_torch
 
 from robot_perf import backends, policies
 from robot_perf.backends.gpu.options import TOLERANCE
 from robot_perf.backends.shared.check import check_outputs, expected_outputs
 from robot_perf.errors import BackendUnavailableError, InvalidMeasurementError, PolicyError, RobotPerfError, UsageError
-from robot_perf.measure.conductor import Plan, measure
-from robot_perf.measure.order import WorkOrder
 from robot_perf.policies.observations import open_observations
-from robot_perf.run.model import Run
-from robot_perf.specs import Budget, LoopSpec, PolicySpec, to_json
+from robot_perf.specs import PolicySpec
 from robot_perf.tasks.reference import make_reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 HELPERS = Path(__file__).resolve().parents[1] / "helpers"
-DEVICE = {"device": "cuda:0"}
 
 
 ON_TORCH = [
@@ -120,7 +116,7 @@ def test_lower_precisions_stay_within_their_tolerance(
 def test_published_torch_files_answer_as_the_cpu_does(name: str, file: str, shared_dir: Path, references: Any) -> None:
     # In a worker of its own: a file is examined in a forked child, before the process opens the device.
     spec = policies.describe(_shared(shared_dir, file))
-    run = _measured(name, spec, {}, references(spec), steps=40)
+    run = measured(name, spec, {}, references(spec), steps=40)
     assert run.conditions["invalid"] == [] and run.conditions["outputs_checked"]["0"] >= 20
 
 
@@ -417,21 +413,10 @@ def test_nan_outputs_fail_the_gate(shared_dir: Path) -> None:
 # --- whole measurements -------------------------------------------------------------------------------------------------
 
 
-def _measured(name: str, spec: PolicySpec, given: dict[str, Any], reference: str | None, steps: int = 100) -> Run:
-    loop = LoopSpec(period_ns=5_000_000, deadline_ns=5_000_000, steps=steps, warmup_max=60)
-    order = WorkOrder(map_path="", policy=spec, backend=name, loop=loop, options=DEVICE | given, reference=reference)
-    conditions = {"backend": {"name": name}, "budget": to_json(Budget(deadline_ns=loop.deadline_ns))}
-    run = measure(Plan(order=order, conditions=conditions))
-    Path(run.conditions["step_map"]).unlink()
-    # A process that dies as it closes has measured all the same; without its last report nothing here would say so.
-    assert run.conditions["state"] == "complete", (run.conditions["state"], run.conditions["printed"])
-    return run
-
-
 @pytest.mark.parametrize(("name", "given"), WAYS)
 def test_a_measurement_is_gated_and_taken_apart(name: str, given: dict[str, Any], references: Any) -> None:
     spec = policies.describe("lstm")
-    run = _measured(name, spec, given, references(spec))
+    run = measured(name, spec, given, references(spec))
     conditions = run.conditions
     assert conditions["invalid"] == [] and conditions["outputs_checked"]["0"] == 100
     columns = conditions["phases"]["columns"]
@@ -444,12 +429,12 @@ def test_a_measurement_is_gated_and_taken_apart(name: str, given: dict[str, Any]
 
 @need_torch
 def test_nan_actions_make_a_measurement_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
-    run = _measured("cuda_graph", _factory("TurnsNan", monkeypatch), {}, None, steps=20)
+    run = measured("cuda_graph", _factory("TurnsNan", monkeypatch), {}, None, steps=20)
     assert any("NaN" in reason for reason in run.conditions["invalid"])
 
 
 @need_torch
 def test_an_uncaptured_graph_ends_with_the_code_of_an_invalid_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RobotPerfError, match="can't be captured") as told:
-        _measured("cuda_graph", _factory("Waits", monkeypatch), {}, None, steps=20)
+        measured("cuda_graph", _factory("Waits", monkeypatch), {}, None, steps=20)
     assert int(told.value.exit_code) == 4

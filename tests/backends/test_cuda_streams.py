@@ -7,42 +7,26 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gpu_here import need_ort, need_torch
+from gpu_here import DEVICE, measured, need_ort, need_torch
 
 from robot_perf import backends, policies
 from robot_perf.backends.gpu.options import TOLERANCE
 from robot_perf.backends.shared.check import check_outputs, expected_outputs
 from robot_perf.errors import UsageError
 from robot_perf.measure.clock import MonotonicClock
-from robot_perf.measure.conductor import Plan, measure
-from robot_perf.measure.order import WorkOrder
 from robot_perf.measure.window.keep_warm import keep_warm_hook
 from robot_perf.policies.observations import open_observations
-from robot_perf.run.model import Run
-from robot_perf.specs import Budget, LoopSpec, PolicySpec, to_json
+from robot_perf.specs import LoopSpec, PolicySpec
 from robot_perf.tasks.reference import make_reference
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]
 HELPERS = Path(__file__).resolve().parents[1] / "helpers"
-DEVICE = {"device": "cuda:0"}
 WAYS = [
     pytest.param("eager", marks=need_torch),
     pytest.param("compile", marks=need_torch),
     pytest.param("cuda_graph", marks=need_torch),
     pytest.param("onnxruntime", marks=need_ort),
 ]
-
-
-def _measured(
-    name: str, spec: PolicySpec, given: dict[str, Any], reference: str | None, state: str = "complete"
-) -> Run:
-    loop = LoopSpec(period_ns=5_000_000, deadline_ns=5_000_000, steps=60, warmup_max=60)
-    order = WorkOrder(map_path="", policy=spec, backend=name, loop=loop, options=DEVICE | given, reference=reference)
-    conditions = {"backend": {"name": name}, "budget": to_json(Budget(deadline_ns=loop.deadline_ns))}
-    run = measure(Plan(order=order, conditions=conditions))
-    Path(run.conditions["step_map"]).unlink()
-    assert state in run.conditions["state"], (run.conditions["state"], run.conditions["printed"])
-    return run
 
 
 @pytest.mark.parametrize("name", WAYS)
@@ -98,7 +82,7 @@ def _pipeline(folder: Path, second: str = "") -> PolicySpec:
 @pytest.mark.parametrize("name", WAYS)
 def test_a_pipeline_is_gated_and_described_as_one_policy(name: str, tmp_path: Path) -> None:
     spec = _pipeline(tmp_path)
-    run = _measured(name, spec, {}, make_reference(spec, tmp_path).path)
+    run = measured(name, spec, {}, make_reference(spec, tmp_path).path)
     facts = run.conditions["backend_facts"]
     assert run.conditions["invalid"] == [] and run.conditions["outputs_checked"]["1"] >= 20
     assert facts["device"] == "cuda:0" and facts["device_name"]
@@ -117,7 +101,7 @@ def test_a_pipeline_is_gated_and_described_as_one_policy(name: str, tmp_path: Pa
 @need_torch
 def test_stages_of_two_backends_take_turns_on_one_device(tmp_path: Path) -> None:
     spec = _pipeline(tmp_path, second="    backend: eager\n")
-    run = _measured("cuda_graph", spec, {}, make_reference(spec, tmp_path).path)
+    run = measured("cuda_graph", spec, {}, make_reference(spec, tmp_path).path)
     stages = run.conditions["backend_facts"]["stages"]
     assert run.conditions["invalid"] == [] and run.conditions["outputs_checked"]["1"] >= 20
     assert [stages[s]["captured"] for s in ("first", "second")] == [True, False]
@@ -126,7 +110,7 @@ def test_stages_of_two_backends_take_turns_on_one_device(tmp_path: Path) -> None
 @need_torch
 def test_a_compile_mode_whose_graphs_are_all_skipped_is_invalid(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HELPERS)
-    run = _measured("compile", policies.describe("cuda_policies:WritesItsInput"), {"mode": "reduce-overhead"}, None)
+    run = measured("compile", policies.describe("cuda_policies:WritesItsInput"), {"mode": "reduce-overhead"}, None)
     assert run.conditions["backend_facts"]["counted"]["skipped CUDA graphs"] >= 1, run.conditions["backend_facts"]
     reasons = [r for r in run.conditions["invalid"] if "none was captured" in r]
     assert reasons and "mutated" in reasons[0], run.conditions["invalid"]
@@ -135,7 +119,7 @@ def test_a_compile_mode_whose_graphs_are_all_skipped_is_invalid(monkeypatch: pyt
 @need_torch
 def test_a_compile_mode_that_holds_its_graphs_is_not(tmp_path: Path) -> None:
     spec = policies.describe("lstm")
-    run = _measured("compile", spec, {"mode": "reduce-overhead"}, make_reference(spec, tmp_path).path)
+    run = measured("compile", spec, {"mode": "reduce-overhead"}, make_reference(spec, tmp_path).path)
     assert run.conditions["invalid"] == []
     assert "not_captured" not in run.conditions["backend_facts"]
 
@@ -143,7 +127,7 @@ def test_a_compile_mode_that_holds_its_graphs_is_not(tmp_path: Path) -> None:
 @need_torch
 def test_more_compiles_than_torch_allows_end_the_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(HELPERS)
-    _measured("compile", policies.describe("cuda_policies:CountsUp"), {}, None, "torch stopped compiling it")
+    measured("compile", policies.describe("cuda_policies:CountsUp"), {}, None, ended="torch stopped compiling it")
 
 
 @need_torch

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import datetime, timezone
+from types import SimpleNamespace
 
 import pytest
 
@@ -165,17 +165,19 @@ def test_watch_prefers_the_live_map_of_a_name(maps, capsys):
 
 
 @pytest.mark.parametrize("how", [("--once",), ()])
-def test_watch_says_that_the_process_is_dead_and_what_to_do(maps, capsys, how):
+def test_watch_says_that_the_process_is_dead_and_what_to_do(maps, monkeypatch, capsys, how):
     """Its figures stay what they were: without a word they read as a measurement that goes on."""
-    begun = time.monotonic_ns() - 300 * 10**9
-    path = fill(maps / "a b.map", worker=4711, origin=begun)
+    clock, now = 10**15, time.time()
+    path = fill(maps / "a b.map", worker=4711, origin=clock - 300 * 10**9)
+    played = SimpleNamespace(time=lambda: now, monotonic_ns=lambda: clock, strftime=time.strftime, gmtime=time.gmtime)
+    monkeypatch.setattr("robot_perf.tasks.live.time", played)
     assert run("watch", str(path), *how) == 4
     told = capsys.readouterr().out
     assert "ended      20 of 50" in told
     assert "measuring  " not in told and " left  " not in told
     line = next(line for line in told.splitlines() if line.startswith("dead"))
     assert "process 4711 has ended and left no Run; last alive" in line and "5 min 0 s ago" in told
-    assert datetime.now(timezone.utc).strftime("%Y-%m-%dT") in told
+    assert time.strftime("%Y-%m-%dT", time.gmtime(now - 300)) in told
     assert f"next       robot-perf recover '{path}'" in told, "ready to paste"
     assert run("watch", str(path), "--json", *how) == 4
     document = json.loads(capsys.readouterr().out)

@@ -156,13 +156,23 @@ def test_graphs_asked_for_and_none_captured_is_invalid(
 def test_compiling_asked_for_and_nothing_compiled_is_invalid_once_warm(
     runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch, stages: bool
 ) -> None:
-    facts = {"not_compiled": "its code keeps torch.compile off"}
-    monkeypatch.setattr(runner, "facts", lambda: {"stages": {"a": facts, "b": {}}} if stages else facts)
+    event = "a.nothing compiled" if stages else "nothing compiled"
+    monkeypatch.setattr(runner, "reasons", lambda: {event: "its code keeps torch.compile off", "a.compiles": "a guard"})
     session = _session(runner)
     session.order = WorkOrder(map_path="", policy=runner.spec, backend="compile", loop=session.loop)
     session.typical_ns = 10**9
     session._gate()
     assert session.report["invalid"] == ["torch compiled nothing: its code keeps torch.compile off"]
+
+
+def test_the_gate_reads_no_facts(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ONNX Runtime's and TensorRT's device memory is read with them: once loaded, and once the first window is over."""
+    session = _session(runner)
+    session.order = WorkOrder(map_path="", policy=runner.spec, backend="compile", loop=session.loop)
+    session.typical_ns = 10**9
+    monkeypatch.setattr(runner, "facts", lambda: pytest.fail("the facts were read"))
+    session._gate()
+    assert session.report["invalid"] == []
 
 
 def test_each_cure_has_a_pass_of_its_own_in_which_it_acts(

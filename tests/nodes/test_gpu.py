@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+from gpu_here import need_torch
 from ros_bench import environment
 
 _CYCLES = """
@@ -42,17 +42,9 @@ print(json.dumps(seen))
 """
 
 
-def _cuda():
-    if importlib.util.find_spec("torch") is None:
-        return "torch is not installed"
-    import torch
-
-    return None if torch.cuda.is_available() else "torch sees no CUDA device here"
-
-
 @pytest.mark.gpu
 @pytest.mark.ros
-@pytest.mark.skipif(_cuda() is not None, reason=_cuda() or "")
+@need_torch
 def test_cleanup_frees_device_memory(_rclpy, tmp_path):
     words = [sys.executable, "-c", _CYCLES]
     done = subprocess.run(

@@ -18,9 +18,8 @@ __all__ = ["dependence", "labels"]
 _LAGS = 10
 # (shift of the median, Mann-Whitney p): short runs shift by chance, and long ones make a trifle significant
 _DRIFT = ((0.05, 0.05), (0.01, 0.01))
-_TOLD = (
-    0.1  # a shift of the response from which on our own work's is held beside it: that one scatters by some per cent
-)
+# a shift of the response from which on our own work's is held beside it: that one scatters by some per cent
+_TOLD = 0.1
 
 
 def dependence(run: Run, line: Timeline) -> Dependence:

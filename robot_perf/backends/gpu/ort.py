@@ -47,9 +47,9 @@ def load(policy: PolicySpec, options: Mapping[str, Any]) -> Runner:
         )
     allowed = cpu_options.flag(options, "allow_cpu_nodes", False)
     ort_session.check_present(provider)
-    ort_session.check_arithmetic(provider, settled.precision)
+    arithmetic = ort_session.check_arithmetic(provider, settled.precision)
     policy = known_sizes(policy, options)
-    device = cudart.open_device(settled)
+    device = {**cudart.open_device(settled), **arithmetic}
     ort_session.preload()
     footprint = Footprint()
     work = StreamWork(policy.name, settled)
@@ -85,7 +85,6 @@ def _fill(
         **_versions(session),
         **device,
         "provider_options": {k: v for k, v in chosen[0][1].items() if "stream" not in k},
-        **ort_session.check_arithmetic(provider, settled.precision),
         "allow_cpu_nodes": allowed,
         # a run that ends in a wait of the runtime's own is over by then, whatever our stream is waited for with
         **({} if own_graph else {"sync": "runtime"}),

@@ -176,7 +176,6 @@ class QueuedSteps:
     def facts(self) -> Mapping[str, Any]:
         """Versions, options, memory, what torch.compile did."""
         body, reasons, why = self.body, dict(self.reasons()), self._events.not_captured()
-        eager = self._events.not_compiled()
         return {
             **self._facts,
             **body.options.facts(),
@@ -188,7 +187,6 @@ class QueuedSteps:
             "build_ns": None,
             **({"events": dict(self._events()), "reasons": reasons} if reasons else {}),
             **({"not_captured": why} if why else {}),
-            **({"not_compiled": eager} if eager else {}),
         }
 
     def close(self) -> None:

@@ -83,22 +83,13 @@ class StreamWork:
         return nvtx.within(nvtx.POLICY, self._graphs[kind].launch)  # the copies are inside the graph
 
     def _calls(self) -> Callable[[], None]:
-        """The calls of a plain step, those that have something to do; a closure, as in `gpu.runner`."""
-        buffers = self._buffers
+        """The calls of a plain step; a closure, as in `gpu.runner`."""
         upload, enqueue, feed_back, download = self._upload, self._enqueue, self._feed_back, self._download
-        if buffers.carries:
-
-            def step_with_state() -> None:
-                upload()
-                enqueue()
-                feed_back()
-                download()
-
-            return step_with_state
 
         def step() -> None:
             upload()
             enqueue()
+            feed_back()
             download()
 
         return step

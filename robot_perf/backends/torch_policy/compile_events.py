@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from robot_perf.backends.protocol import NOTHING_COMPILED
 from robot_perf.backends.torch_policy.compiled import fail_at_limit
 
 
@@ -61,13 +62,16 @@ class CompileEvents:
         return {k: v - self._start.get(k, 0) for k, v in now.items()}
 
     def reasons(self) -> Mapping[str, str]:
-        """The latest reason of each event that has one."""
+        """The latest reason of each event that has one, and why nothing was compiled where a call is over and nothing was."""
         breaks = [why.splitlines()[0][:200] for why, n in _graph_breaks().items() if n > self._broken.get(why, 0)]
         found = {
             "compiles": guard(self._heard(_RECOMPILES)),
             "graph breaks": breaks[-1] if breaks else "",
             "skipped CUDA graphs": " ".join(self._heard(_SKIPS).split())[:200],
         }
+        if self._compiled is False:
+            off = "its code keeps torch.compile off (torch.compiler.disable, set_stance)"
+            found[NOTHING_COMPILED] = found["graph breaks"] or off
         return {k: v for k, v in found.items() if v}
 
     def not_captured(self) -> str:
@@ -81,14 +85,6 @@ class CompileEvents:
     def called(self, *, compiled: bool) -> None:
         """As `Events.called`."""
         self._compiled = compiled
-
-    def not_compiled(self) -> str:
-        """As `Events.not_compiled`."""
-        if self._compiled is not False:
-            return ""
-        return self.reasons().get(
-            "graph breaks", "its code keeps torch.compile off (torch.compiler.disable, set_stance)"
-        )
 
     def _heard(self, word: _LastWord) -> str:
         return word.text if word.spoken > self._before[word] else ""

@@ -37,10 +37,6 @@ class Events(Protocol):
         """A call is over; whether torch has compiled anything of the policy by now."""
         ...
 
-    def not_compiled(self) -> str:
-        """Why calls so far ran nothing that was compiled, though that was asked for; "" where they did, or there was none."""
-        ...
-
     def close(self) -> None:
         """Ends the counting."""
         ...
@@ -63,10 +59,6 @@ class NoEvents:
 
     def called(self, *, compiled: bool) -> None:
         """Nothing to note."""
-
-    def not_compiled(self) -> str:
-        """None is asked for."""
-        return ""
 
     def close(self) -> None:
         """Nothing to end."""
@@ -132,8 +124,7 @@ class TorchRunner:
 
     def facts(self) -> Mapping[str, Any]:
         """Version, threads, mode, how it is reset."""
-        why = self._events.not_compiled()
-        return {**self._facts, "reset": self._reset.how, **({"not_compiled": why} if why else {})}
+        return {**self._facts, "reset": self._reset.how}
 
     def close(self) -> None:
         """The own close() of a factory's object, then the module is free."""

@@ -89,9 +89,9 @@ def test_a_stance_is_noticed_after_the_first_call() -> None:
     torch._dynamo.reset()
     with torch.compiler.set_stance("force_eager"):
         runner.step(observation)
-    assert "set_stance" in runner.facts()["not_compiled"]
+    assert "set_stance" in runner.reasons()["nothing compiled"]
     runner.step(observation)
-    assert "not_compiled" not in runner.facts()
+    assert "nothing compiled" not in runner.reasons()
     runner.close()
 
 
@@ -114,9 +114,9 @@ def test_code_that_was_compiled_for_another_of_its_class_is_compiled(policy: str
     counts = []
     for _ in range(2):
         runner: Any = backends.load("compile", policies.describe(policy), {})
-        assert "not_compiled" not in runner.facts(), "no call yet"
+        assert "nothing compiled" not in runner.reasons(), "no call yet"
         runner.step([np.ones(runner.spec.inputs[i].shape, np.float32) for i in runner.spec.fed])
         counts.append(runner.counters()["compiles"])
-        assert "not_compiled" not in runner.facts()
+        assert "nothing compiled" not in runner.reasons()
         runner.close()
     assert counts[1] == 0
