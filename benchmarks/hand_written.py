@@ -157,6 +157,50 @@ def minimal_onnxruntime(spec, observations, **options: str) -> tuple[Step, Aroun
     return step, nullcontext
 
 
+def bound_onnxruntime(spec, observations, *, download: bool) -> tuple[Step, Around]:
+    """Device memory and a stream of ours bound once, the observation copied by us. The answers: by us after the run, or by its session."""
+    import onnxruntime as ort
+    from cuda.bindings import runtime as cu
+
+    from robot_perf.backends.gpu.buffers import Buffers
+    from robot_perf.backends.shared.onnx_session import source_of
+
+    options = DeviceOptions()
+    stream, buffers = Stream(options), Buffers(spec, options, runtime_downloads=not download)
+    chosen = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
+    session = ort.InferenceSession(source_of(spec), providers=[("CUDAExecutionProvider", chosen)])
+    binding = session.io_binding()
+    for t in spec.inputs:
+        binding.bind_input(t.name, "cuda", 0, np.dtype(t.dtype).type, t.shape, buffers.inputs[t.name])
+    for t in spec.outputs:
+        place = "cuda" if download else "cpu"
+        binding.bind_output(t.name, place, 0, np.dtype(t.dtype).type, t.shape, buffers.outputs[t.name])
+    copy, wait, to_device, to_host = (
+        cu.cudaMemcpyAsync,
+        cu.cudaStreamSynchronize,
+        cu.cudaMemcpyKind.cudaMemcpyHostToDevice,
+        cu.cudaMemcpyKind.cudaMemcpyDeviceToHost,
+    )
+    view, answer = buffers.staged[0], buffers.answers[spec.action]
+    source, target, size = view.ctypes.data, buffers.inputs[spec.inputs[0].name], view.nbytes
+    given, taken, many = answer.ctypes.data, buffers.outputs[spec.outputs[spec.action].name], answer.nbytes
+    run, handle, now, at = session.run_with_iobinding, stream.handle, time.monotonic_ns, observations.reader()
+
+    def step(k: int) -> int:
+        observation = at(k)[0]
+        start = now()
+        view[...] = observation
+        copy(target, source, size, to_device, handle)
+        run(binding)
+        if download:
+            copy(given, taken, many, to_host, handle)
+            wait(handle)
+        _ = answer[0, 0]
+        return now() - start
+
+    return step, nullcontext
+
+
 class StandIn:
     """A `Work` whose launch and wait do nothing, in the form that cuda-python's have: a call that returns a tuple with an error."""
 
@@ -226,6 +270,8 @@ def by_hand(backend: str, runner, observations) -> list[tuple[str, tuple[Step, A
         more = [
             ("minimal, its defaults", minimal_onnxruntime(spec, observations)),
             ("minimal, on a stream of ours", minimal_onnxruntime(spec, observations, **ours)),
+            ("bound, answers copied by us", bound_onnxruntime(spec, observations, download=True)),
+            ("bound, answers copied by the session", bound_onnxruntime(spec, observations, download=False)),
         ]
     elif backend == "cuda_graph":
         make = functools.partial(minimal_torch, spec, observations)

@@ -10,7 +10,7 @@ is forwards, then backwards; the figure is the median execution, and 1.05 times 
 the minimal loop made a second time: how far two equal loops lie apart in one process is how well the ratio can be known.
 For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies,
 with the product's options of the provider that decide what is computed (use_tf32); `minimal, its defaults` is the same without them, `minimal, on a stream of ours`
-computes on a stream made outside, as the product does.
+computes on a stream made outside, as the product does; the two that are `bound` also have device memory of ours, as the product has, and differ in who copies the answers.
 `stand-in` needs no GPU: launch and wait are calls that do nothing, so that only the frames around them are compared; `--touch-mb` is touched
 before each step, which leaves the processor's caches as cold as a control loop's.
 """

@@ -2,6 +2,7 @@
 
     python benchmarks/rmsnorm_trial.py --out DIR [--budget SECONDS] [--peer quack]
     python benchmarks/rmsnorm_trial.py --wide --out DIR …              the wide shapes again, with other launches
+    python benchmarks/rmsnorm_trial.py --weightless --out DIR …        wide shapes, with their weight and without
     python benchmarks/rmsnorm_trial.py --compile-only [--chip 90]      no GPU: registers, stack and shared bytes of every candidate
 
 Writes DIR/rmsnorm_trial.json after every point, and prints per point the copies, the peer and the candidates from fastest to slowest:
@@ -20,12 +21,12 @@ import sys
 import threading
 import time
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from rmsnorm_trial_candidates import GUARDS, SHAPES, candidates, wide
+from rmsnorm_trial_candidates import GUARDS, SHAPES, WIDE, candidates, weighty, wide
 from rmsnorm_trial_peer import Peer
 from rmsnorm_tune_candidates import compile_one, short, variant_of
 
@@ -39,9 +40,13 @@ Study = list[tuple[int, int, list[Any]]]  # (m, d, the launches to time there)
 
 def studied(options: argparse.Namespace) -> Study:
     """The shapes and their launches, as the options choose them."""
-    shapes = [(m, d) for m, d in SHAPES + GUARDS if not options.only or d in options.only]
+    shapes = [
+        (m, d) for m, d in (WIDE if options.weightless else SHAPES + GUARDS) if not options.only or d in options.only
+    ]
     if options.wide:
         return [(m, d, wide(d)) for m, d in shapes if 16384 < d <= 65536]
+    if options.weightless:
+        return [(m, d, weighty(d)) for m, d in shapes]
     return [(m, d, candidates(m, d)) for m, d in shapes]
 
 
@@ -114,13 +119,29 @@ def copies(point: Any) -> dict[str, dict[str, Any]]:
     return {name: samplers_of(point, way) for name, way in ways.items()}
 
 
+def without_weight(point: Any, launches: list[Any]) -> dict[str, dict[str, Any]]:
+    """The launches with the table's hints as they are without a weight: what reading it costs."""
+    from rmsnorm_tune_point import samplers_of
+
+    ways = {
+        f"no weight: {short(asdict(x))}": point.call(replace(variant_of(x, point.d, point.fused), weight=None))
+        for x in launches
+        if x.policy == 6
+    }
+    for way in ways.values():
+        way(0)
+    return {name: samplers_of(point, way) for name, way in ways.items()}
+
+
 def study(m: int, d: int, fused: bool, launches: list[Any], peers: list[Peer], l2: int) -> dict[str, Any]:
     """One point: everything checked and timed in turn."""
     import torch
     from rmsnorm_tune_point import Point, measure
 
     point = Point(m, d, fused, l2, least=SETS, alone=(m, d) in SHAPES)
-    others = copies(point) if (m, d) in SHAPES else {}
+    others = copies(point) if (m, d) in SHAPES + WIDE else {}
+    if (m, d) in WIDE:
+        others |= without_weight(point, launches)
     for peer in peers:
         samplers = peer.samplers(m, d, fused)
         if samplers:
@@ -259,6 +280,7 @@ def main() -> None:
     parser.add_argument(
         "--wide", action="store_true", help="the second round of launches, for rows above 16384 elements"
     )
+    parser.add_argument("--weightless", action="store_true", help="wide rows, each launch without a weight, too")
     parser.add_argument("--compile-only", action="store_true")
     parser.add_argument("--chip", type=int, default=90)
     parser.add_argument("--smoke", action="store_true", help=argparse.SUPPRESS)

@@ -4,6 +4,7 @@ The questions, each a difference between two lines of the result:
 - is a gain of evict-last reads real, or lines of x that the cache kept from the call before? (`us` against `us_one_set`)
 - do evict-first outputs help (dirty lines leave early)?
 - does the exchange by remote stores beat the cluster barrier (which waits for all stores and empties the L1)?
+- what does the weight of a wide row cost, which every row reads again (`--weightless`)?
 - wide rows (`--wide`): does reading the weight after the sum, or more warps with less each, let more rows be under way per SM?
 """
 
@@ -13,10 +14,12 @@ from dataclasses import replace
 
 from robot_perf.kernels.rmsnorm_config import Launch
 
-__all__ = ["GUARDS", "SHAPES", "candidates", "wide"]
+__all__ = ["GUARDS", "SHAPES", "WIDE", "candidates", "weighty", "wide"]
 
 SHAPES = [(2048, 65536), (4096, 32768), (16384, 8192), (8192, 16384), (32768, 4096), (8192, 5120)]
 GUARDS = [(1024, 65536), (2048, 49152), (1024, 131072), (4096, 11008)]
+
+WIDE = [(2048, 65536), (4096, 32768), (2048, 32768), (512, 65536), (1024, 65536), (2048, 49152), (1024, 131072)]
 
 READS = (0, 2, 4)  # policies of the row and split kernels: none, weight evict-last, x and weight evict-last
 OUTS = (5, 6, 7)  # and the same with evict-first outputs
@@ -112,6 +115,18 @@ def wide(d: int) -> list[Launch]:
     late = [replace(x, weight_early=False) for x in splits]
     capped = [replace(late[0], registers=48)]
     return [replace(x, policy=6, remote=x.ctas > 1) for x in [*splits, *late, *capped, *loops]]
+
+
+def weighty(d: int) -> list[Launch]:
+    """`--weightless`: splits and loops for wide rows with the hints and the exchange of the table, to be timed without a weight too."""
+    if d > 65536:
+        splits, loops = [_split(8, 16), _split(8, 32), _split(4, 32)], [_loop(8, 16, 4096)]
+    elif d > 32768:
+        splits, loops = [_split(8, 8), _split(8, 16), _split(4, 16), _split(4, 32)], [_loop(4, 16, 4096)]
+    else:
+        splits = [_split(4, 8), _split(4, 16), _split(2, 16), _split(8, 8), _split(8, 4)]
+        loops = [_loop(1, 32, 16384), _loop(1, 32, 8192)]
+    return [replace(x, policy=6, remote=x.ctas > 1) for x in [*splits, *loops]]
 
 
 def candidates(m: int, d: int) -> list[Launch]:

@@ -15,7 +15,8 @@ class WorkOrder:
     """One measurement. `spawned_ns` is CLOCK_MONOTONIC just before the process was started.
 
     `reference` is an .npz of inputs and of the outputs that a float32 CPU run gave for them: the truth gate's.
-    `hold`: once loaded, wait for the conductor's GO in the step map (several policies begin together).
+    `hold`: once loaded, wait for the conductor's GO in the step map (several policies begin together). `phases`: the window is followed by
+    the pass that marks the phases of a step.
     """
 
     map_path: str
@@ -30,6 +31,7 @@ class WorkOrder:
     spawned_ns: int = 0
     hold: bool = False
     reference: str | None = None
+    phases: bool = True
 
 
 def write_order(document: Any, prefix: str = "robot-perf-") -> Path:

@@ -166,6 +166,8 @@ class Session:
 
     def _phases(self) -> None:
         """Once for each rate and cure of a loaded runner: its later blocks need no second pass."""
+        if not self.order.phases:
+            return
         known, key = _phases.setdefault(self.runner, {}), (self.loop.period_ns, self.loop.keep_warm)
         if key not in known and not self.stop[0]:
             known[key] = phase_pass(self.loop, self.runner, self.observations, self.clock, self.stop, self.before)

@@ -188,6 +188,28 @@ def test_onnxruntime_answers_as_on_the_cpu_and_ends_before_its_stream(
     reference.close()
 
 
+@pytest.mark.parametrize(
+    ("given", "action"),
+    [
+        ({}, "cpu"),
+        ({"buffers": "mapped"}, "cuda"),
+        ({"cuda_graph": True}, "cuda"),
+        ({"provider": "tensorrt", "precision": "tf32"}, "cuda"),
+    ],
+    ids=str,
+)
+def test_a_run_that_waits_copies_its_answers_itself_but_for_state(
+    cuda: FakeCuda, played: Any, given: dict[str, Any], action: str
+) -> None:
+    spec = policies.describe("lstm", preset="tiny")
+    runner, seen = played(spec, **given)
+    carried = {spec.outputs[pair.source].name for pair in spec.state}
+    name = spec.outputs[spec.action].name
+    assert seen["places"] == {**dict.fromkeys(carried, "cuda"), name: action}
+    assert runner.facts().get("copied_by_runtime") == ([name] if action == "cpu" else None)
+    runner.close()
+
+
 def test_only_the_cuda_providers_own_graph_does_without_the_wait(cuda: FakeCuda, played: Any) -> None:
     spec = policies.describe("lstm", preset="tiny")
     waited = {}

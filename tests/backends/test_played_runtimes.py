@@ -18,6 +18,8 @@ import fake_trt
 import numpy as np
 import pytest
 
+from robot_perf.backends.gpu import ort
+
 
 def test_cuda() -> None:
     """Of cuda.bindings: every function, and every constant and member of an enum with its value."""
@@ -91,9 +93,9 @@ def test_onnxruntime() -> None:
     inspect.signature(session.run_with_iobinding).bind(None, object(), object())
     for bind in (real.IOBinding.bind_input, real.IOBinding.bind_output):
         inspect.signature(bind).bind(None, "x", "cuda", 0, np.float32, (1, 2), 4096)
-    options = real.RunOptions()
-    options.add_run_config_entry(fake_ort.ASYNC, "1")
-    assert {n for n in vars(fake_ort.RunOptions) if not n.startswith("_")} - {"asynchronous"} <= set(dir(options))
+    options = ort._without_wait()
+    assert [options.get_run_config_entry(key) for key in (fake_ort.ASYNC, fake_ort.GRAPH)] == ["1", "1"]
+    assert {n for n in vars(fake_ort.RunOptions) if not n.startswith("_")} <= set(dir(options))
 
 
 @pytest.mark.parametrize("edition", ["tensorrt", "tensorrt_rtx"])

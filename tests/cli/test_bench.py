@@ -14,6 +14,7 @@ import pytest
 from custom_operator import model_and_library
 
 from robot_perf.cli.__main__ import main
+from robot_perf.measure.processes.block_worker import BlockWorker
 from robot_perf.run.bench_report import load
 from robot_perf.run.parquet import load as load_run
 
@@ -89,6 +90,23 @@ def test_slow_first_calls_do_not_make_the_block_back_to_back_short(tmp_path, mon
     assert all(block.window_ns >= 200_000_000 for block in point.blocks), (
         point.blocks
     )  # 20 ms a step would be 13 of them
+
+
+def test_only_a_point_s_own_blocks_mark_phases(tmp_path, monkeypatch):
+    """The first calls of several workers may run at the same time, on the same device."""
+    seen: dict[int, set[bool]] = {}
+    whole = BlockWorker.run
+
+    def noted(self, loop, conditions, on_look=None, *, phases=True):
+        seen.setdefault(conditions["bench"]["order"], set()).add(phases)
+        return whole(self, loop, conditions, on_look, phases=phases)
+
+    monkeypatch.setattr(BlockWorker, "run", noted)
+    code = run(
+        "null", "--backends", "python", "--rates", "500,tight", "--steps", "20", "--device", "cpu", "-o", str(tmp_path)
+    )
+    assert code == 0
+    assert seen == {-1: {False}, 0: {True}, 1: {True}, 2: {True}, 3: {True}}
 
 
 def test_what_can_t_run_is_a_row_with_its_reason(measured):

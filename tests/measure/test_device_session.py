@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,7 @@ def _session(runner: QueuedRunner) -> Session:
     session = Session.__new__(Session)
     session.runner, session.report, session.stop = runner, {"invalid": [], "notes": []}, [False]
     session.loop = LoopSpec(period_ns=0, deadline_ns=0, steps=1)
+    session.order = WorkOrder(map_path="", policy=runner.spec, backend="compile", loop=session.loop)
     session.observations, session.clock = open_observations(runner.spec), MonotonicClock()
     session.before = None
     session.watch = OutputWatch(0, runner.spec.outputs[0])
@@ -159,7 +161,6 @@ def test_compiling_asked_for_and_nothing_compiled_is_invalid_once_warm(
     event = "a.nothing compiled" if stages else "nothing compiled"
     monkeypatch.setattr(runner, "reasons", lambda: {event: "its code keeps torch.compile off", "a.compiles": "a guard"})
     session = _session(runner)
-    session.order = WorkOrder(map_path="", policy=runner.spec, backend="compile", loop=session.loop)
     session.typical_ns = 10**9
     session._gate()
     assert session.report["invalid"] == ["torch compiled nothing: its code keeps torch.compile off"]
@@ -168,7 +169,6 @@ def test_compiling_asked_for_and_nothing_compiled_is_invalid_once_warm(
 def test_the_gate_reads_no_facts(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:
     """ONNX Runtime's and TensorRT's device memory is read with them: once loaded, and once the first window is over."""
     session = _session(runner)
-    session.order = WorkOrder(map_path="", policy=runner.spec, backend="compile", loop=session.loop)
     session.typical_ns = 10**9
     monkeypatch.setattr(runner, "facts", lambda: pytest.fail("the facts were read"))
     session._gate()
@@ -196,6 +196,19 @@ def test_steps_too_long_for_the_pass_are_a_reason(runner: QueuedRunner) -> None:
     loop = LoopSpec(period_ns=1_000_000, deadline_ns=1_000_000, steps=1)
     found = phase_pass(loop, runner, open_observations(runner.spec), clock, [False])
     assert found is not None and set(found) == {"reason"} and "many periods" in found["reason"]
+
+
+def test_first_calls_have_no_pass_and_leave_it_to_the_first_block(
+    runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other workers of a bench may make theirs at the same time, on the same device."""
+    monkeypatch.setattr(sessions, "_phases", {})
+    first, block = _session(runner), _session(runner)
+    first.order = replace(first.order, phases=False)
+    first._phases()
+    assert runner.work.marked == [] and "phases" not in first.report  # type: ignore[attr-defined]
+    block._phases()
+    assert runner.work.marked == [True, False] and block.report["phases"]["steps"] == STEPS  # type: ignore[attr-defined]
 
 
 def test_one_rate_has_one_pass(runner: QueuedRunner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,10 +22,18 @@ class Buffers:
     """`inputs` and `outputs` are device addresses by name; `staged` and `answers` the host's arrays by position.
 
     `dtypes` names tensors that the runtime holds in another dtype than the file says (TensorRT before 10 keeps int64 as int32).
-    With mapped buffers the device reads and writes the pinned memory itself: no copy is queued for them.
+    With mapped buffers the device reads and writes the pinned memory itself: no copy is queued for them. `runtime_downloads`: nor is one
+    for an output that is not carried, for the runtime copies it to the host's address in `outputs`; `on_host` names those.
     """
 
-    def __init__(self, policy: PolicySpec, options: DeviceOptions, dtypes: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        policy: PolicySpec,
+        options: DeviceOptions,
+        dtypes: Mapping[str, str] | None = None,
+        *,
+        runtime_downloads: bool = False,
+    ) -> None:
         self._cu = runtime()
         kinds = self._cu.cudaMemcpyKind
         self._to_device, self._to_host = kinds.cudaMemcpyHostToDevice, kinds.cudaMemcpyDeviceToHost
@@ -39,9 +47,10 @@ class Buffers:
         self._downloads: list[Copy] = []
         self._own_outputs: list[tuple[int, int]] = []
         self._aside: list[Copy] = []
+        self.on_host: set[str] = set()
         inputs, outputs = policy.inputs, policy.outputs
         with Undo(self._memory.close):
-            self._allocate(policy, options.mapped)
+            self._allocate(policy, options.mapped, runtime_downloads)
             self._carried: list[Copy] = [
                 (self.inputs[inputs[p.target].name], self.outputs[outputs[p.source].name], self._size(inputs[p.target]))
                 for p in policy.state
@@ -58,7 +67,7 @@ class Buffers:
     def _size(self, tensor: TensorSpec) -> int:
         return tensor_bytes(self._held(tensor))
 
-    def _allocate(self, policy: PolicySpec, mapped: bool) -> None:
+    def _allocate(self, policy: PolicySpec, mapped: bool, runtime_downloads: bool) -> None:
         fed = set(policy.fed)
         for i, tensor in enumerate(policy.inputs):
             size = self._size(tensor)
@@ -79,8 +88,10 @@ class Buffers:
             # reading it back through the host's memory would cost its next step.
             first = tensor.name not in self.outputs
             alone = sum(t.name == tensor.name for t in policy.outputs) == 1
-            if mapped and alone and i not in carried:
-                self.outputs[tensor.name] = seen
+            if (mapped or runtime_downloads) and alone and i not in carried:
+                self.outputs[tensor.name] = seen if mapped else host
+                if not mapped:
+                    self.on_host.add(tensor.name)
                 continue
             if first:
                 self.outputs[tensor.name] = self._memory.device(size)

@@ -37,9 +37,11 @@ class StreamWork:
         self._enqueue: Callable[[], None] = closed
         self._counted: Callable[[], None] | None = None
 
-    def allocate(self, policy: PolicySpec, dtypes: Mapping[str, str] | None = None) -> Buffers:
-        """The buffers; `dtypes` as they take it."""
-        buffers = self._buffers = Buffers(policy, self._options, dtypes)
+    def allocate(
+        self, policy: PolicySpec, dtypes: Mapping[str, str] | None = None, *, runtime_downloads: bool = False
+    ) -> Buffers:
+        """The buffers; the arguments as they take them."""
+        buffers = self._buffers = Buffers(policy, self._options, dtypes, runtime_downloads=runtime_downloads)
         self._memory.callback(buffers.close)
         self.staged, self.answers = buffers.staged, buffers.answers
         return buffers

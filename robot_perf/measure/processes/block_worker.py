@@ -101,8 +101,13 @@ class BlockWorker:
             self.report = message["report"]
         return self.refusal
 
-    def run(self, loop: LoopSpec, conditions: dict[str, Any], on_look: Look | None = None) -> Run:
-        """One block: its Run, whatever happened. Raises RobotPerfError when the worker refused the block before its window."""
+    def run(
+        self, loop: LoopSpec, conditions: dict[str, Any], on_look: Look | None = None, *, phases: bool = True
+    ) -> Run:
+        """One block: its Run, whatever happened. Raises RobotPerfError when the worker refused the block before its window.
+
+        `phases`: the first block of a rate and a cure may be followed by the pass that marks the phases of a step.
+        """
         policy = self.order.policy
         stages = tuple(stage_column(s.name) for s in policy.stages)
         # several workers may make their first calls at the same moment: their process tells their maps apart
@@ -113,7 +118,7 @@ class BlockWorker:
         try:  # around the making too: Ctrl-C while it is made leaves no map in memory
             stepmap = StepMap.create(path, request, (*STEP_COLUMNS, *stages), loop.steps + loop.warmup_max + 64)
             stepmap[Word.CONDUCTOR_PID], stepmap[Word.CONDUCTOR_BORN] = os.getpid(), process_born(os.getpid())
-            ended = self._conduct(stepmap, loop, on_look)
+            ended = self._conduct(stepmap, loop, on_look, phases)
             report = stepmap.report
             if "error" in report:
                 error = report["error"]
@@ -126,11 +131,11 @@ class BlockWorker:
             for made in (path, path.with_name(f"{path.name}.new")):
                 made.unlink(missing_ok=True)
 
-    def _conduct(self, stepmap: StepMap, loop: LoopSpec, on_look: Look | None) -> str | None:
+    def _conduct(self, stepmap: StepMap, loop: LoopSpec, on_look: Look | None, phases: bool) -> str | None:
         """Sends the block and watches it. How it ended when it did not end well, else None."""
         if self._process is None or self._process.stdin is None or self.refusal is not None:
             return "not started: the worker had ended"
-        line = json.dumps({"map": str(stepmap.path), "loop": to_json(loop)}) + "\n"
+        line = json.dumps({"map": str(stepmap.path), "loop": to_json(loop), "phases": phases}) + "\n"
         try:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()

@@ -60,7 +60,8 @@ def main(order_path: str, reply_fd: int) -> int:
         reply(event="loaded", report=report)
         for line in commands:
             command = json.loads(line)
-            block = replace(order, map_path=command["map"], loop=from_json(LoopSpec, command["loop"]))
+            loop = from_json(LoopSpec, command["loop"])
+            block = replace(order, map_path=command["map"], loop=loop, phases=command["phases"])
             if not _block(block, report, runner, observations, stop):
                 return int(ExitCode.INVALID)
             reply(event="done", max_rss_bytes=parts.peak_resident_bytes())

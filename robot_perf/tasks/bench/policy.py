@@ -128,13 +128,16 @@ class PolicyBench:
         self._refused[label] = (REFUSED if refusal.exit_code == _USAGE else INVALID, refusal.reason)
 
     def _prime(self, label: str, spin_sync: bool) -> None:
-        """The first calls of a worker, back to back: what a robot's first steps cost, and what compiles. Part of no point."""
+        """The first calls of a worker, back to back: what a robot's first steps cost, and what compiles. Part of no point.
+
+        Nor are the phases of a step looked at here, where other workers may make their first calls at the same time.
+        """
         worker = self._workers[label, spin_sync]
         if worker.refusal is not None:
             return
         loop = LoopSpec(period_ns=0, deadline_ns=0, steps=_PRIMED, warmup_min=3, warmup_max=_PRIMED)
         try:
-            run = worker.run(loop, self._conditions(PointKey(label, TIGHT), loop, -1))
+            run = worker.run(loop, self._conditions(PointKey(label, TIGHT), loop, -1), phases=False)
         except RobotPerfError as error:
             worker.refusal = Refusal(error.one_line, int(error.exit_code))
         else:
@@ -217,7 +220,7 @@ class PolicyBench:
     def _gauge(self, worker: BlockWorker, key: PointKey) -> None:
         """How long a quick step takes back to back, once the first cold ones are over."""
         loop = LoopSpec(period_ns=0, deadline_ns=0, steps=_GAUGE, warmup_max=_WARMUP)
-        step = quick_execution(worker.run(loop, self._conditions(key, loop, -1)))
+        step = quick_execution(worker.run(loop, self._conditions(key, loop, -1), phases=False))
         if step is not None:
             self._step_ns[key.label] = step
 
