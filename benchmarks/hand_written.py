@@ -16,51 +16,6 @@ Step = Callable[[int], int]  # step number -> execution, ns
 Around = Callable[[], AbstractContextManager[object]]  # what a block of steps runs in: the stream of a torch loop
 
 
-def minimal_torch(spec, observations) -> tuple[Step, Around]:
-    """A captured torch graph of the built-in's own module.
-
-    Its stream is made current around a block, not a step: the calls that do so would warm torch's code up right before the clock is read.
-    """
-    import torch
-
-    from robot_perf.policies.builtin.torch_module import build
-
-    net = build(spec.builtin, spec.seed).cuda()
-    host_in = [torch.zeros(t.shape).pin_memory() for t in spec.inputs]
-    dev_in = [torch.zeros(t.shape, device="cuda") for t in spec.inputs]
-    host_out = [torch.zeros(t.shape).pin_memory() for t in spec.outputs]
-    view, answer = host_in[0].numpy(), host_out[spec.action].numpy()
-    stream = torch.cuda.Stream()
-
-    def body() -> None:
-        dev_in[0].copy_(host_in[0], non_blocking=True)
-        outputs = net(*dev_in)
-        for pair in spec.state:
-            dev_in[pair.target].copy_(outputs[pair.source])
-        for place, output in zip(host_out, outputs, strict=True):
-            place.copy_(output, non_blocking=True)
-
-    with torch.no_grad(), torch.cuda.stream(stream):
-        for _ in range(5):
-            body()
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            body()
-    replay, wait, now, at = graph.replay, stream.synchronize, time.monotonic_ns, observations.reader()
-
-    def step(k: int) -> int:
-        observation = at(k)[0]
-        start = now()
-        view[...] = observation
-        replay()
-        wait()
-        _ = answer[0, 0]
-        return now() - start
-
-    return step, lambda: torch.cuda.stream(stream)
-
-
 def minimal_tensorrt(spec, observations, plan: bytes) -> tuple[Step, Around]:
     """The same engine, captured and replayed through cuda-python."""
     import ctypes
@@ -130,77 +85,6 @@ def minimal_tensorrt(spec, observations, plan: bytes) -> tuple[Step, Around]:
     return step, nullcontext
 
 
-def minimal_onnxruntime(spec, observations, **options: str) -> tuple[Step, Around]:
-    """A session of the same model on CUDA's provider with these options of it, inputs and outputs bound on the host."""
-    import onnxruntime as ort
-
-    from robot_perf.backends.shared.onnx_session import source_of
-
-    if spec.state:
-        raise SystemExit("--backend onnxruntime takes policies without state here")
-    session = ort.InferenceSession(source_of(spec), providers=[("CUDAExecutionProvider", options)])
-    binding = session.io_binding()
-    for output in spec.outputs:
-        binding.bind_output(output.name, "cpu")
-    run, fed, action = session.run_with_iobinding, spec.inputs[0].name, spec.action
-    now, at = time.monotonic_ns, observations.reader()
-
-    def step(k: int) -> int:
-        observation = at(k)[0]
-        start = now()
-        binding.bind_cpu_input(fed, observation)
-        run(binding)
-        answer = binding.copy_outputs_to_cpu()[action]
-        _ = answer[0, 0]
-        return now() - start
-
-    return step, nullcontext
-
-
-def bound_onnxruntime(spec, observations, *, download: bool) -> tuple[Step, Around]:
-    """Device memory and a stream of ours bound once, the observation copied by us. The answers: by us after the run, or by its session."""
-    import onnxruntime as ort
-    from cuda.bindings import runtime as cu
-
-    from robot_perf.backends.gpu.buffers import Buffers
-    from robot_perf.backends.shared.onnx_session import source_of
-
-    options = DeviceOptions()
-    stream, buffers = Stream(options), Buffers(spec, options, runtime_downloads=not download)
-    chosen = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
-    session = ort.InferenceSession(source_of(spec), providers=[("CUDAExecutionProvider", chosen)])
-    binding = session.io_binding()
-    for t in spec.inputs:
-        binding.bind_input(t.name, "cuda", 0, np.dtype(t.dtype).type, t.shape, buffers.inputs[t.name])
-    for t in spec.outputs:
-        place = "cuda" if download else "cpu"
-        binding.bind_output(t.name, place, 0, np.dtype(t.dtype).type, t.shape, buffers.outputs[t.name])
-    copy, wait, to_device, to_host = (
-        cu.cudaMemcpyAsync,
-        cu.cudaStreamSynchronize,
-        cu.cudaMemcpyKind.cudaMemcpyHostToDevice,
-        cu.cudaMemcpyKind.cudaMemcpyDeviceToHost,
-    )
-    view, answer = buffers.staged[0], buffers.answers[spec.action]
-    source, target, size = view.ctypes.data, buffers.inputs[spec.inputs[0].name], view.nbytes
-    given, taken, many = answer.ctypes.data, buffers.outputs[spec.outputs[spec.action].name], answer.nbytes
-    run, handle, now, at = session.run_with_iobinding, stream.handle, time.monotonic_ns, observations.reader()
-
-    def step(k: int) -> int:
-        observation = at(k)[0]
-        start = now()
-        view[...] = observation
-        copy(target, source, size, to_device, handle)
-        run(binding)
-        if download:
-            copy(given, taken, many, to_host, handle)
-            wait(handle)
-        _ = answer[0, 0]
-        return now() - start
-
-    return step, nullcontext
-
-
 class StandIn:
     """A `Work` whose launch and wait do nothing, in the form that cuda-python's have: a call that returns a tuple with an error."""
 
@@ -258,23 +142,33 @@ def engine_plan(spec, facts) -> bytes:
     return found.plan
 
 
-def by_hand(backend: str, runner, observations) -> list[tuple[str, tuple[Step, Around]]]:
+def by_hand(backend: str, device: str, runner, observations) -> list[tuple[str, tuple[Step, Around]]]:
     """`minimal`, `minimal again` and what else is held beside them."""
     spec, more = runner.spec, []
     if backend == "stand-in":
         make = functools.partial(minimal_stand_in, spec, observations)
-    elif backend == "onnxruntime":
-        make = functools.partial(minimal_onnxruntime, spec, observations, use_tf32="0")
-        stream = Stream(DeviceOptions())
-        ours = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
-        more = [
-            ("minimal, its defaults", minimal_onnxruntime(spec, observations)),
-            ("minimal, on a stream of ours", minimal_onnxruntime(spec, observations, **ours)),
-            ("bound, answers copied by us", bound_onnxruntime(spec, observations, download=True)),
-            ("bound, answers copied by the session", bound_onnxruntime(spec, observations, download=False)),
-        ]
-    elif backend == "cuda_graph":
-        make = functools.partial(minimal_torch, spec, observations)
-    else:
+    elif backend == "tensorrt":
         make = functools.partial(minimal_tensorrt, spec, observations, engine_plan(spec, runner.facts()))
+    elif backend == "onnxruntime":
+        import hand_written_onnx as onnx  # these two import `Step` from here
+
+        if device == "cpu":
+            make = functools.partial(onnx.on_cpu, spec, observations)
+        else:
+            make = functools.partial(onnx.documented, spec, observations, use_tf32="0")
+            stream = Stream(DeviceOptions())
+            ours = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
+            more = [
+                ("minimal, its defaults", onnx.documented(spec, observations)),
+                ("minimal, on a stream of ours", onnx.documented(spec, observations, **ours)),
+                ("bound, answers copied by us", onnx.bound(spec, observations, download=True)),
+                ("bound, answers copied by the session", onnx.bound(spec, observations, download=False)),
+            ]
+    else:
+        import hand_written_torch as torch_steps
+
+        if backend == "cuda_graph":
+            make = functools.partial(torch_steps.captured, spec, observations)
+        else:
+            make = functools.partial(torch_steps.plain, spec, observations, device, compiled=backend == "compile")
     return [("minimal", make()), ("minimal again", make()), *more]

@@ -1,7 +1,7 @@
 """robot-perf's step beside a hand-written minimal loop of the same graph, in one process, in interleaved blocks.
 
-    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt|onnxruntime|stand-in] [--policy mlp] [--rates tight,200,50]
-                                            [--blocks 6] [--steps 300] [--touch-mb 0] [-o FILE.json]
+    python benchmarks/minimal_graph_loop.py [--backend cuda_graph|tensorrt|eager|compile|onnxruntime|stand-in] [--device cuda:0|cpu]
+                                            [--policy mlp] [--rates tight,200,50] [--blocks 6] [--steps 300] [--touch-mb 0] [-o FILE.json]
 
 `minimal` is what one writes by hand: observation into pinned memory, replay of a captured graph with the copies in it (every
 output comes to the host, as in the product), a wait for the stream; two clock readings around it and nothing else. `robot-perf` is the product's own
@@ -11,6 +11,8 @@ the minimal loop made a second time: how far two equal loops lie apart in one pr
 For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies,
 with the product's options of the provider that decide what is computed (use_tf32); `minimal, its defaults` is the same without them, `minimal, on a stream of ours`
 computes on a stream made outside, as the product does; the two that are `bound` also have device memory of ours, as the product has, and differ in who copies the answers.
+For eager and compile it is the module called as it is, the observation moved to the device and the action back; for onnxruntime on the CPU
+`session.run` with the product's settings. These three have no graph: what the product adds to each is checks that a graph doesn't need.
 `stand-in` needs no GPU: launch and wait are calls that do nothing, so that only the frames around them are compared; `--touch-mb` is touched
 before each step, which leaves the processor's caches as cold as a control loop's.
 """
@@ -81,8 +83,11 @@ def main() -> None:
     """Measures and prints; exits 1 when robot-perf needs more than 1.05 times the minimal loop at any rate."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--backend", choices=("cuda_graph", "tensorrt", "onnxruntime", "stand-in"), default="cuda_graph"
+        "--backend",
+        choices=("cuda_graph", "tensorrt", "eager", "compile", "onnxruntime", "stand-in"),
+        default="cuda_graph",
     )
+    parser.add_argument("--device", default="cuda:0", help="cpu for eager, compile and onnxruntime")
     parser.add_argument("--policy", default="mlp")
     parser.add_argument("--rates", default="tight,200,50")
     parser.add_argument(
@@ -96,10 +101,10 @@ def main() -> None:
     if arguments.backend == "stand-in":
         runner, facts = QueuedRunner(spec, StandIn(spec)), {}
     else:
-        runner = backends.load(arguments.backend, spec, {"device": "cuda:0"})
+        runner = backends.load(arguments.backend, spec, {"device": arguments.device})
         facts = {k: v for k, v in runner.facts().items() if isinstance(v, (str, int, float, bool))}
     observations = open_observations(runner.spec)
-    contestants = by_hand(arguments.backend, runner, observations)
+    contestants = by_hand(arguments.backend, arguments.device, runner, observations)
     contestants.insert(1, ("robot-perf", product(runner.spec, runner, observations, 200_000)))
     touched = np.zeros(arguments.touch_mb * 2**20 // 8)
     document = {

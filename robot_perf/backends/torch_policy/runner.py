@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -144,6 +145,10 @@ class TorchRunner:
 
 def flatten(result: Any) -> list[Any]:
     """Tensors of a result in order; tuples, lists and dictionaries are opened."""
+    if hasattr(
+        result, "numpy"
+    ):  # a tensor, found out before a Mapping is asked for: that is slow, and each step comes here
+        return [result]
     if isinstance(result, (tuple, list)):
         return [t for part in result for t in flatten(part)]
     if isinstance(result, Mapping):
@@ -164,10 +169,20 @@ def to_numpy(value: Any) -> Array:
     """A tensor's array without a copy where that is possible; bfloat16, which numpy lacks, as float32."""
     if not hasattr(value, "numpy"):
         return np.asarray(value)
-    if str(value.dtype) == "torch.bfloat16":
+    if value.dtype is _bfloat16():
         value = value.float()
-    array: Array = value.numpy(force=True)
+    try:
+        array: Array = value.numpy()
+    except (RuntimeError, TypeError):  # it wants a gradient, is a conjugate or negative view, or lies on a device
+        array = value.numpy(force=True)
     return array
+
+
+@functools.cache
+def _bfloat16() -> Any:
+    import torch
+
+    return torch.bfloat16
 
 
 def output_specs(result: Any) -> tuple[TensorSpec, ...]:
