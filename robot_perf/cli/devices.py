@@ -8,9 +8,11 @@ from typing import Annotated
 import typer
 
 from robot_perf.cli.options import Force, Json, Output, check_output, emit_json, write_output
+from robot_perf.cli.subcommands import Subcommands
 from robot_perf.errors import UsageError
 
 app = typer.Typer(
+    cls=Subcommands,
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,

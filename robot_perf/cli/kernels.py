@@ -12,11 +12,17 @@ from typing import Annotated, Any
 import typer
 
 from robot_perf.cli.options import Force, Json, Output, check_output, emit_json, write_output
+from robot_perf.cli.subcommands import Subcommands
 from robot_perf.errors import UsageError
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Benchmarks of the kernels that robot-perf ships.")
+app = typer.Typer(
+    cls=Subcommands, add_completion=False, no_args_is_help=True, help="Benchmarks of the kernels that robot-perf ships."
+)
 bench = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Measure a kernel beside its peers on this machine's GPU."
+    cls=Subcommands,
+    add_completion=False,
+    no_args_is_help=True,
+    help="Measure a kernel beside its peers on this machine's GPU.",
 )
 app.add_typer(bench, name="bench")
 

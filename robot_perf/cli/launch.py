@@ -7,8 +7,10 @@ from typing import Annotated
 import typer
 
 from robot_perf.cli.options import Json, emit_json
+from robot_perf.cli.subcommands import Subcommands
 
 app = typer.Typer(
+    cls=Subcommands,
     add_completion=False,
     pretty_exceptions_enable=False,
     no_args_is_help=True,

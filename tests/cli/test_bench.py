@@ -17,6 +17,7 @@ from robot_perf.cli.__main__ import main
 from robot_perf.measure.processes.block_worker import BlockWorker
 from robot_perf.run.bench_report import load
 from robot_perf.run.parquet import load as load_run
+from robot_perf.tasks.bench.machine import UNNAMED
 
 
 def run(*arguments: str) -> int:
@@ -90,6 +91,27 @@ def test_slow_first_calls_do_not_make_the_block_back_to_back_short(tmp_path, mon
     assert all(block.window_ns >= 200_000_000 for block in point.blocks), (
         point.blocks
     )  # 20 ms a step would be 13 of them
+
+
+def test_figures_of_the_processor_are_not_a_gpu_s(tmp_path):
+    code = run(
+        "null",
+        "--backends",
+        "python",
+        "--rates",
+        "500",
+        "--steps",
+        "20",
+        "--device",
+        "cuda:9",
+        "-o",
+        str(tmp_path),
+        "--json",
+    )
+    report = load(tmp_path / "bench.json")
+    assert code == 0
+    assert "GPU" not in report.machine.device and report.machine.device != UNNAMED
+    assert "no backend here runs on cuda:9: these are figures of the processor" in report.notes
 
 
 def test_only_a_point_s_own_blocks_mark_phases(tmp_path, monkeypatch):

@@ -18,6 +18,7 @@ from typing import Any
 from robot_perf import __version__
 from robot_perf.analyze.bench.advice import advise
 from robot_perf.analyze.bench.figures import judged_again, median_answer
+from robot_perf.backends.gpu.options import on_cuda
 from robot_perf.errors import UsageError
 from robot_perf.measure.machine.fingerprint import fingerprint
 from robot_perf.measure.processes.process import on_ending, signal_name
@@ -91,10 +92,13 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
 
     An interrupted bench keeps what it has, the blocks of an unfinished policy included, with `state` saying so.
     """
-    meter, reason = open_meter(request.device)
+    targets = targets_of(request)
+    # Where no backend runs on it, it is not the device whose figures these are.
+    device = request.device if any(on_cuda(t.options) for t in targets) else "cpu"
+    meter, reason = open_meter(device)
     try:
         host = fingerprint()
-        machine = machine_of(request.device, meter, reason, host)
+        machine = machine_of(device, meter, reason, host)
         folder = output_folder(request, machine.device)
         make_folder(folder)
         report = BenchReport(
@@ -108,13 +112,10 @@ def bench(request: BenchRequest, named: list[tuple[str, PolicySpec]], say: Say) 
             version=__version__,
             argv=tuple(sys.argv[1:]),
             state="not finished",
-            notes=_notes(request),
+            notes=_notes(request, device),
             host=host,
         )
-        ones = [
-            PolicyBench(request, name, spec, targets_of(request), folder, meter, reason, host, say)
-            for name, spec in named
-        ]
+        ones = [PolicyBench(request, name, spec, targets, folder, meter, reason, host, say) for name, spec in named]
         try:
             with _signals_interrupt():
                 if request.together:
@@ -160,8 +161,10 @@ def _interrupted(report: BenchReport, request: BenchRequest, ones: Sequence[Poli
     return replace(report, state=words)
 
 
-def _notes(request: BenchRequest) -> tuple[str, ...]:
+def _notes(request: BenchRequest, device: str) -> tuple[str, ...]:
     notes = ["execution: observation on the host to action on the host, copies and waiting included"]
+    if device != request.device:
+        notes.append(f"no backend here runs on {request.device}: these are figures of the processor")
     if request.together:
         notes.append("all workers loaded at the same time: their cold starts and builds disturbed one another")
     for rate in request.rates:
