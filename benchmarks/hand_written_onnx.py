@@ -44,7 +44,7 @@ def documented(spec, observations, **options: str) -> tuple[Step, Around]:
     import onnxruntime as ort
 
     if spec.state:
-        raise SystemExit("--backend onnxruntime takes policies without state here")
+        raise SystemExit("--backend onnxruntime takes policies without state on a device")
     session = ort.InferenceSession(source_of(spec), providers=[("CUDAExecutionProvider", options)])
     binding = session.io_binding()
     for output in spec.outputs:

@@ -55,7 +55,7 @@ def captured(spec, observations) -> tuple[Step, Around]:
 def plain(spec, observations, device: str, *, compiled: bool) -> tuple[Step, Around]:
     """The built-in's own module, called as it is or as torch.compile makes it; the action comes to the host alone.
 
-    What is not looked at by the loop is made once around a block: `no_grad`, and on a device the stream.
+    `no_grad` is made once around a block.
     """
     import torch
 

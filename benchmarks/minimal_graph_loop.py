@@ -11,8 +11,9 @@ the minimal loop made a second time: how far two equal loops lie apart in one pr
 For onnxruntime (without its CUDA graph) `minimal` is the loop of its documentation: I/O binding of the host's arrays, which the runtime copies,
 with the product's options of the provider that decide what is computed (use_tf32); `minimal, its defaults` is the same without them, `minimal, on a stream of ours`
 computes on a stream made outside, as the product does; the two that are `bound` also have device memory of ours, as the product has, and differ in who copies the answers.
-For eager and compile it is the module called as it is, the observation moved to the device and the action back; for onnxruntime on the CPU
-`session.run` with the product's settings. These three have no graph: what the product adds to each is checks that a graph doesn't need.
+On a device it takes policies without state only.
+For eager and compile it is the module called as it is, with `no_grad` around a block, the observation moved to the device and the action alone
+back; for onnxruntime on the CPU `session.run` with the product's settings.
 `stand-in` needs no GPU: launch and wait are calls that do nothing, so that only the frames around them are compared; `--touch-mb` is touched
 before each step, which leaves the processor's caches as cold as a control loop's.
 """

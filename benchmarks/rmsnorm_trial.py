@@ -133,14 +133,16 @@ def without_weight(point: Any, launches: list[Any]) -> dict[str, dict[str, Any]]
     return {name: samplers_of(point, way) for name, way in ways.items()}
 
 
-def study(m: int, d: int, fused: bool, launches: list[Any], peers: list[Peer], l2: int) -> dict[str, Any]:
+def study(
+    m: int, d: int, fused: bool, launches: list[Any], peers: list[Peer], l2: int, *, weightless: bool
+) -> dict[str, Any]:
     """One point: everything checked and timed in turn."""
     import torch
     from rmsnorm_tune_point import Point, measure
 
     point = Point(m, d, fused, l2, least=SETS, alone=(m, d) in SHAPES)
-    others = copies(point) if (m, d) in SHAPES + WIDE else {}
-    if (m, d) in WIDE:
+    others = copies(point) if weightless or (m, d) in SHAPES else {}
+    if weightless:
         others |= without_weight(point, launches)
     for peer in peers:
         samplers = peer.samplers(m, d, fused)
@@ -239,7 +241,7 @@ def trial(options: argparse.Namespace) -> None:
                 launches = [x for x in every if not tried_first([x]) or way_of(asdict(x), d, fused) in passed]
                 for launch in launches:
                     jobs[variant_of(launch, d, fused)].result()
-                entry = study(m, d, fused, launches, peers, facts.l2_bytes)
+                entry = study(m, d, fused, launches, peers, facts.l2_bytes, weightless=options.weightless)
                 report["points"].append(entry)
                 target.write_text(json.dumps(report), encoding="utf-8")
                 show(entry, options.peer, options.out / "rmsnorm_trial.txt")

@@ -157,10 +157,12 @@ def _write(report: BenchReport, folder: Path) -> list[str]:
         sys.stderr.write("\r\x1b[K")
     try:
         for head in report.policies:
-            picture = bench_picture(report, head.name)
+            picture, name = bench_picture(report, head.name), f"bench-{slug(head.name)}.png"
             if picture is not None:
-                pictures[head.name] = f"bench-{slug(head.name)}.png"
-                write_output(folder / pictures[head.name], picture, force=True)
+                pictures[head.name] = name
+                write_output(folder / name, picture, force=True)
+            else:  # one of an earlier report would show figures that this one has not
+                (folder / name).unlink(missing_ok=True)
         page = bench_html(report)
     except RobotPerfError as error:
         sys.stderr.write(f"robot-perf: {error}\n")

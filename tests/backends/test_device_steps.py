@@ -6,6 +6,7 @@ The same on a device: test_cuda.py and test_tensorrt.py, with `-m gpu`.
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from typing import Any
 
 import fake_cuda
@@ -16,6 +17,7 @@ from fake_cuda import COUNTING, PAIR, FakeCuda
 
 from robot_perf import backends, policies
 from robot_perf.backends.gpu import cudart
+from robot_perf.backends.gpu.buffers import Buffers
 from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.backends.gpu.undo import Undo
@@ -25,7 +27,7 @@ from robot_perf.errors import InvalidMeasurementError, PolicyError, UsageError
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.window.keep_warm import keep_warm_hook
 from robot_perf.policies.observations import open_observations
-from robot_perf.specs import LoopSpec
+from robot_perf.specs import LoopSpec, TensorSpec
 
 
 @pytest.fixture
@@ -208,6 +210,23 @@ def test_a_run_that_waits_copies_its_answers_itself_but_for_state(
     assert seen["places"] == {**dict.fromkeys(carried, "cuda"), name: action}
     assert runner.facts().get("copied_by_runtime") == ([name] if action == "cpu" else None)
     runner.close()
+
+
+def test_what_a_runtime_copies_itself_has_one_place_and_some_bytes(cuda: FakeCuda) -> None:
+    """A name at two positions is one tensor of the runtime and has two places on the host: that copy stays ours."""
+    twice, none = TensorSpec("a", "float32", PAIR), TensorSpec("b", "float32", (0, 2))
+    spec = replace(COUNTING, outputs=(twice, COUNTING.outputs[1], twice, none), action=0)
+    buffers = Buffers(spec, DeviceOptions(), runtime_downloads=True)
+    assert buffers.on_host == {"b"} and buffers.outputs["b"] != 0
+    stream = cudart.Stream(DeviceOptions())
+    for name, value in (("a", 7.0), ("n_out", 3.0)):
+        np.frombuffer(cuda.blocks[buffers.outputs[name]], np.float32, count=2)[...] = value
+    buffers.downloading(stream)()
+    stream.wait()
+    assert [a.tolist() for a in buffers.answers] == [[[7.0, 7.0]], [[3.0, 3.0]], [[7.0, 7.0]], []]
+    buffers.close()
+    stream.close()
+    assert cuda.left() == {}
 
 
 def test_only_the_cuda_providers_own_graph_does_without_the_wait(cuda: FakeCuda, played: Any) -> None:

@@ -90,7 +90,8 @@ def test_onnxruntime() -> None:
     session = real.InferenceSession
     for name in ("get_inputs", "get_outputs", "get_providers", "io_binding", "run_with_iobinding"):
         assert callable(getattr(session, name)) and getattr(fake_ort.Session, name, None) is not None
-    inspect.signature(session.run_with_iobinding).bind(None, object(), object())
+    for given in ((object(), object()), (object(),)):
+        inspect.signature(session.run_with_iobinding).bind(None, *given)
     for bind in (real.IOBinding.bind_input, real.IOBinding.bind_output):
         inspect.signature(bind).bind(None, "x", "cuda", 0, np.float32, (1, 2), 4096)
     options = ort._without_wait()

@@ -178,6 +178,18 @@ def test_redraw_measures_nothing_and_draws_again(measured, tmp_path, capsys):
     assert load(copy / "bench.json") == load(folder / "bench.json")
 
 
+def test_redraw_leaves_no_picture_of_figures_that_were_withdrawn(measured, tmp_path):
+    _, folder = measured
+    document = json.loads((folder / "bench.json").read_text(encoding="utf-8"))
+    for row in document["rows"]:
+        for point in row["points"] if row["policy"] == "null" else ():
+            point |= {"status": "INVALID", "reason": "a fault of ours", "execution": [], "curve": [], "blocks": []}
+    (tmp_path / "bench.json").write_text(json.dumps(document), encoding="utf-8")
+    (tmp_path / "bench-null.png").write_bytes(b"of before")
+    assert run("--redraw", str(tmp_path)) == 0
+    assert {f.name for f in tmp_path.glob("*.png")} == {"bench-spin-300.png"}
+
+
 def test_merge_writes_markdown_once(measured, tmp_path):
     _, folder = measured
     output = tmp_path / "all.md"

@@ -1,8 +1,8 @@
 """ONNX Runtime on a CUDA device: I/O bound to static buffers, one stream, its CUDA graph where asked for, no node on the CPU unasked.
 
 The session computes on our stream. As a graph, policy and copies are queued together and waited for once. Without one a run ends in a
-wait of the session's own: it copies the answers to the host itself, before that wait, for a copy of ours would come after it and
-be waited for again. Only state is copied by us: its outputs stay on the device.
+wait of the session's own, and a copy of ours would come after it and be waited for again: on CUDA's provider, unless buffers are mapped,
+the session copies the answers to the host itself, before that wait. State is copied by us: its outputs stay on the device.
 """
 
 from __future__ import annotations
@@ -148,8 +148,8 @@ def _without_wait() -> Any:
     """Options of a run that returns with its work queued.
 
     `gpu_graph_id` numbers the one graph that there is. The runtime's Python side (1.30, 1.32) looks it up in any options that it is given,
-    and where it is not there catches an exception from C++: each run was 37 µs longer with such options (41.3 for 4.5 µs, on a CPU; 120
-    for 79 on an H200, n 2,400). A run that waits is given none.
+    and where it is not there catches an exception from C++: with such options each run was 37 µs longer on a CPU (41.3 for 4.5) and 42 on the
+    processor of an H200 (124 for 82, n 2,400). A run that waits is given none.
     """
     import onnxruntime as ort
 

@@ -145,13 +145,11 @@ class TorchRunner:
 
 def flatten(result: Any) -> list[Any]:
     """Tensors of a result in order; tuples, lists and dictionaries are opened."""
-    if hasattr(
-        result, "numpy"
-    ):  # a tensor, found out before a Mapping is asked for: that is slow, and each step comes here
-        return [result]
+    tensor = _torch().Tensor
     if isinstance(result, (tuple, list)):
-        return [t for part in result for t in flatten(part)]
-    if isinstance(result, Mapping):
+        # Each step comes here: a tensor costs no call, and none is asked whether it is a Mapping, which is slow.
+        return [t for part in result for t in ((part,) if isinstance(part, tensor) else flatten(part))]
+    if not isinstance(result, tensor) and isinstance(result, Mapping):
         return [t for part in result.values() for t in flatten(part)]
     return [result]
 
@@ -169,7 +167,7 @@ def to_numpy(value: Any) -> Array:
     """A tensor's array without a copy where that is possible; bfloat16, which numpy lacks, as float32."""
     if not hasattr(value, "numpy"):
         return np.asarray(value)
-    if value.dtype is _bfloat16():
+    if value.dtype is _torch().bfloat16:
         value = value.float()
     try:
         array: Array = value.numpy()
@@ -179,10 +177,10 @@ def to_numpy(value: Any) -> Array:
 
 
 @functools.cache
-def _bfloat16() -> Any:
+def _torch() -> Any:
     import torch
 
-    return torch.bfloat16
+    return torch
 
 
 def output_specs(result: Any) -> tuple[TensorSpec, ...]:

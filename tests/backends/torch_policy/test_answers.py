@@ -7,7 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from robot_perf.backends.torch_policy.runner import flatten, to_numpy  # noqa: E402
+from robot_perf.backends.torch_policy.runner import flatten, output_specs, to_numpy  # noqa: E402
 
 
 @pytest.mark.parametrize("kind", ["plain", "wants a gradient", "bfloat16", "negative view", "conjugate view", "array"])
@@ -25,6 +25,21 @@ def test_an_answer_of_any_kind_becomes_an_array(kind: str) -> None:
     if kind == "plain":
         made[0] = 5.0
         assert found[0] == 5.0  # no copy
+
+
+class Named(dict):  # type: ignore[type-arg]
+    """A tensordict.TensorDict, as far as it matters: a Mapping that has tensors' own methods."""
+
+    def numpy(self) -> dict[str, object]:
+        return {k: v.numpy() for k, v in self.items()}
+
+    detach = cpu = numpy
+
+
+def test_a_mapping_with_a_tensor_s_methods_is_opened() -> None:
+    a, b = torch.zeros(1), torch.ones(1)
+    assert [float(t) for t in flatten(Named(a=a, b=(b, a)))] == [0.0, 1.0, 0.0]
+    assert [s.name for s in output_specs(Named(a=a, b=b))] == ["a", "b"]
 
 
 def test_a_result_is_opened_in_order() -> None:
