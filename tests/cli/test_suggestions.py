@@ -22,7 +22,7 @@ DEADLINE = ("deadline", "null", "--rate", "100")
         ((*DEADLINE, "--wait", "Hybritt"), "hybrid"),
         (("bench", "mlp", "--backends", "tensort"), "tensorrt"),
         (("devices", "show", "H20 SXM"), "H200 SXM"),
-        (("devices", "shwo", "H200 SXM"), "show"),
+        (("devices", "shows", "H200 SXM"), "show"),
         (("kernels", "bnch"), "bench"),
         (("kernels", "bench", "rmsnrm"), "rmsnorm"),
         (("launch", "overhed"), "overhead"),
