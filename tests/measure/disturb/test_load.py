@@ -106,6 +106,11 @@ class PlayedTime:
     def monotonic_ns(self) -> int:
         return self.now_ns
 
+    def monotonic(self) -> float:
+        return self.now_ns / 1e9
+
+    process_time = monotonic
+
     def sleep(self, seconds: float) -> None:
         self.now_ns += round(seconds * 1e9) + 300_000
 
@@ -195,6 +200,43 @@ def test_a_gpu_load_is_of_its_device_and_is_measured_there(monkeypatch):
     assert 0 < found["busy_share"] < 0.65
     assert found["flop_s"] == pytest.approx(2 * 2048**3 * found["busy_share"] / 0.05e-3)
     assert 0 <= found["cpu_share"] <= 1.5
+
+
+class PlayedDevice(FakeTorch):
+    """Its products take their time on a played clock, and who waits for it is woken 0.25 ms late."""
+
+    def __init__(self, played: PlayedTime) -> None:
+        super().__init__()
+        self.played = played
+
+    def mm(self, _a: str, _b: str, *, out: str) -> None:
+        self.clock_ms += 0.05
+        self.played.now_ns += 50_000
+
+    def Event(self, **how: bool) -> FakeEvent:
+        event = super().Event(**how)
+        event.synchronize = lambda: setattr(self.played, "now_ns", self.played.now_ns + 250_000)  # type: ignore[method-assign]
+        return event
+
+
+@pytest.mark.parametrize(("asked", "most"), [("gpu:60%", 0.6), ("gpu:30%", 0.3), ("gpu:100%", 0.8)])
+def test_the_share_of_a_gpu_load_is_the_device_s_own(monkeypatch, asked, most):
+    """60 % of the host's time, wake-ups included, were 48 % of the device's."""
+    played = PlayedTime()
+    monkeypatch.setattr(load, "time", played)
+    monkeypatch.setitem(sys.modules, "torch", PlayedDevice(played))
+    stop = [False]
+    sleep = played.sleep
+    monkeypatch.setattr(played, "sleep", lambda s: (sleep(s), stop.__setitem__(0, played.now_ns > 10**9)))
+    whole = PlayedDevice.mm
+
+    def mm(self, a, b, *, out):
+        whole(self, a, b, out=out)
+        stop[0] = played.now_ns > 10**9  # the whole share never sleeps
+
+    monkeypatch.setattr(PlayedDevice, "mm", mm)
+    found = load._multiply(parse_load(asked), stop, lambda **_: None)
+    assert found["busy_share"] == pytest.approx(most, abs=0.02)
 
 
 def test_without_torch_a_gpu_load_names_what_to_install(monkeypatch):
