@@ -191,7 +191,7 @@ def _multiply(spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
             torch.mm(a, a, out=product)
         last.record()
         last.synchronize()
-        took_ms = first.elapsed_time(last)
+        took_ms: float = first.elapsed_time(last)
         on_device_ms += took_ms
         # Not what the host waited: woken by an interrupt, that was a fifth more, and 60 % asked for were 48 % of an H200.
         return round(took_ms * 1e6)
