@@ -126,8 +126,9 @@ def _hash(_spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
 def _in_shares(share: float, piece: Callable[[], int | None], stop: list[bool]) -> tuple[float, float, int]:
     """Runs `piece` for `share` of the time, in turns of 10 ms; returns busy seconds, elapsed seconds and how many pieces ran.
 
-    A piece says how many ns of the load it was, where that is not all of its time (a device's, without the way to it). The share is of the time that passed: what a piece took too long is left out of the next turn (pieces of a millisecond
-    would else make 65 % of 60 %), and what a late wake-up left out is caught up, at most a turn of it.
+    A piece says how many ns of the load it was, where that is not all of its time (a device's, without the way to it). The
+    share is of the time that passed: what a piece took too long is left out of the next turn (pieces of a millisecond would
+    else make 65 % of 60 %), and what a late wake-up left out is caught up, at most a turn of it.
     """
     now = time.monotonic_ns
     began = accounted = release = now()
