@@ -1,4 +1,7 @@
-"""The steps that one writes by hand, which minimal_graph_loop.py holds robot-perf's step against: per backend, and without a device."""
+"""Steps that one writes by hand, which minimal_graph_loop.py holds robot-perf's step against: with TensorRT, and without a device.
+
+Those with torch and with ONNX Runtime are in hand_written_torch.py and hand_written_onnx.py.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
-
-from robot_perf.backends.gpu.cudart import Stream
-from robot_perf.backends.gpu.options import DeviceOptions
 
 Step = Callable[[int], int]  # step number -> execution, ns
 Around = Callable[[], AbstractContextManager[object]]  # what a block of steps runs in: the stream of a torch loop
@@ -140,35 +140,3 @@ def engine_plan(spec, facts) -> bytes:
     if found.facts["engine"] != "kept":
         raise SystemExit("the runner's engine was not kept: nothing to compare with")
     return found.plan
-
-
-def by_hand(backend: str, device: str, runner, observations) -> list[tuple[str, tuple[Step, Around]]]:
-    """`minimal`, `minimal again` and what else is held beside them."""
-    spec, more = runner.spec, []
-    if backend == "stand-in":
-        make = functools.partial(minimal_stand_in, spec, observations)
-    elif backend == "tensorrt":
-        make = functools.partial(minimal_tensorrt, spec, observations, engine_plan(spec, runner.facts()))
-    elif backend == "onnxruntime":
-        import hand_written_onnx as onnx  # these two import `Step` from here
-
-        if device == "cpu":
-            make = functools.partial(onnx.on_cpu, spec, observations)
-        else:
-            make = functools.partial(onnx.documented, spec, observations, use_tf32="0")
-            stream = Stream(DeviceOptions())
-            ours = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
-            more = [
-                ("minimal, its defaults", onnx.documented(spec, observations)),
-                ("minimal, on a stream of ours", onnx.documented(spec, observations, **ours)),
-                ("bound, answers copied by us", onnx.bound(spec, observations, download=True)),
-                ("bound, answers copied by the session", onnx.bound(spec, observations, download=False)),
-            ]
-    else:
-        import hand_written_torch as torch_steps
-
-        if backend == "cuda_graph":
-            make = functools.partial(torch_steps.captured, spec, observations)
-        else:
-            make = functools.partial(torch_steps.plain, spec, observations, device, compiled=backend == "compile")
-    return [("minimal", make()), ("minimal again", make()), *more]

@@ -21,6 +21,7 @@ before each step, which leaves the processor's caches as cold as a control loop'
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import platform
 import statistics
@@ -28,10 +29,15 @@ import time
 from contextlib import nullcontext
 from pathlib import Path
 
+import hand_written
+import hand_written_onnx
+import hand_written_torch
 import numpy as np
-from hand_written import Around, StandIn, Step, by_hand
+from hand_written import Around, StandIn, Step
 
 from robot_perf import backends, policies
+from robot_perf.backends.gpu.cudart import Stream
+from robot_perf.backends.gpu.options import DeviceOptions
 from robot_perf.backends.gpu.runner import QueuedRunner
 from robot_perf.measure.clock import MonotonicClock
 from robot_perf.measure.recorder import Recorder, host_noise
@@ -61,6 +67,35 @@ def product(spec, runner, observations, rows: int) -> tuple[Step, Around]:
         return end - start
 
     return one, nullcontext
+
+
+def by_hand(backend: str, device: str, runner, observations) -> list[tuple[str, tuple[Step, Around]]]:
+    """`minimal`, `minimal again` and what else is held beside them."""
+    spec, more = runner.spec, []
+    if backend == "stand-in":
+        make = functools.partial(hand_written.minimal_stand_in, spec, observations)
+    elif backend == "tensorrt":
+        make = functools.partial(
+            hand_written.minimal_tensorrt, spec, observations, hand_written.engine_plan(spec, runner.facts())
+        )
+    elif backend == "onnxruntime":
+        if device == "cpu":
+            make = functools.partial(hand_written_onnx.on_cpu, spec, observations)
+        else:
+            make = functools.partial(hand_written_onnx.documented, spec, observations, use_tf32="0")
+            stream = Stream(DeviceOptions())
+            ours = {"use_tf32": "0", "user_compute_stream": str(stream.address)}
+            more = [
+                ("minimal, its defaults", hand_written_onnx.documented(spec, observations)),
+                ("minimal, on a stream of ours", hand_written_onnx.documented(spec, observations, **ours)),
+                ("bound, answers copied by us", hand_written_onnx.bound(spec, observations, download=True)),
+                ("bound, answers copied by the session", hand_written_onnx.bound(spec, observations, download=False)),
+            ]
+    elif backend == "cuda_graph":
+        make = functools.partial(hand_written_torch.captured, spec, observations)
+    else:
+        make = functools.partial(hand_written_torch.plain, spec, observations, device, compiled=backend == "compile")
+    return [("minimal", make()), ("minimal again", make()), *more]
 
 
 def block(contestant: tuple[Step, Around], steps: int, period: int, touched: np.ndarray) -> list[int]:

@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
 
 from robot_perf import __version__
 from robot_perf.cli import COMMANDS
-from robot_perf.errors import ExitCode, unknown
+from robot_perf.cli.subcommands import Subcommands
+from robot_perf.errors import ExitCode
 
 
 @contextmanager
@@ -31,11 +31,8 @@ def _own_endings() -> Iterator[None]:
         sys.exit(int(ExitCode.PASS))
 
 
-class LazyGroup(TyperGroup):
-    """Lists commands from the table without importing them; imports the one that is run.
-
-    The types are Any because typer brings its own copy of click from 0.26 on and the real one before.
-    """
+class LazyGroup(Subcommands):
+    """Lists commands from the table without importing them; imports the one that is run."""
 
     def make_context(self, *args: Any, **more: Any) -> Any:
         """Reads the command line."""
@@ -59,8 +56,6 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """The real command, imported now. Raises UsageError for one that there is not."""
-        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise unknown("command", args[0], COMMANDS)
         name, stub, rest = super().resolve_command(ctx, args)
         if name is None or stub is None:
             return name, stub, rest

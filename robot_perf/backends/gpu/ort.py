@@ -148,8 +148,8 @@ def _without_wait() -> Any:
     """Options of a run that returns with its work queued.
 
     `gpu_graph_id` numbers the one graph that there is. The runtime's Python side (1.30, 1.32) looks it up in any options that it is given,
-    and where it is not there catches an exception from C++: with such options each run was 37 µs longer on a CPU (41.3 for 4.5) and 42 on the
-    processor of an H200 (124 for 82, n 2,400). A run that waits is given none.
+    and where it is not there catches an exception from C++: with such options each run was 37 µs longer on a CPU (41.4 for 4.6, n 6,000:
+    `benchmarks/run_options.py --preset tiny`) and 42 beside an H200 (124 for 82, n 2,400). A run that waits is given none.
     """
     import onnxruntime as ort
 

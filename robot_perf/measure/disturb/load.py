@@ -182,34 +182,26 @@ def _multiply(spec: LoadSpec, stop: list[bool], ready: Ready) -> dict[str, Any]:
     product = torch.empty_like(a)
     # blocking: polling for the device would be a load on a processor that nobody asked for
     first, last = (torch.cuda.Event(enable_timing=True, blocking=True) for _ in range(2))
-    on_device_ms = 0.0
     products = 4
 
     def piece() -> int:
-        nonlocal on_device_ms
         first.record()
         for _ in range(products):
             torch.mm(a, a, out=product)
         last.record()
         last.synchronize()
-        took_ms: float = first.elapsed_time(last)
-        on_device_ms += took_ms
         # Not what the host waited: woken by an interrupt, that was a fifth more, and 60 % asked for were 48 % of an H200.
-        return round(took_ms * 1e6)
+        return int(first.elapsed_time(last) * 1e6)
 
     for _ in range(20):
         piece()
-    on_device_ms = 0.0
-    for _ in range(5):
-        piece()
-    products = max(1, round(5 * products * _PIECE_MS / on_device_ms))
-    on_device_ms = 0.0
+    products = max(1, round(5 * products * _PIECE_MS * 1e6 / sum(piece() for _ in range(5))))
     ready(device=torch.cuda.get_device_name(device), products=products)
     cpu = time.process_time()
-    _, elapsed, pieces = _in_shares(spec.share, piece, stop)
+    busy, elapsed, pieces = _in_shares(spec.share, piece, stop)
     return {
         "seconds": elapsed,
-        "busy_share": on_device_ms / 1e3 / elapsed,
+        "busy_share": busy / elapsed,
         "cpu_share": (time.process_time() - cpu) / elapsed,
         "flop_s": 2 * _MATRIX**3 * products * pieces / elapsed,
     }
